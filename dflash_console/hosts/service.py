@@ -1,0 +1,128 @@
+"""What the console asks of the thing that runs the engine: state, configuration, start and stop, log.
+
+A *service* is a systemd unit or a supervised local process. Every start has an invocation id of its own; a log line belongs
+to exactly one start. Confirmation stands on these two facts and never on a clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from ..evidence.journal import LogLine
+
+
+class RunState(Enum):
+    """A service's state in one word."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    FAILED = "failed"
+    MISSING = "missing"
+    """There is no such unit or configuration."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    unit: str
+    state: RunState
+    invocation_id: str | None = None
+    main_pid: int | None = None
+    restarts: int = 0
+    started_at: float | None = None
+    """Seconds since the epoch, by the host's clock."""
+    exit_status: int | None = None
+    result: str = ""
+    """``success``, ``exit-code``, ``signal``, ``start-limit-hit`` …"""
+    detail: str = ""
+    """One sentence when something is wrong."""
+
+
+@dataclass(frozen=True)
+class ConfigSource:
+    """One file that makes up the configuration."""
+
+    path: str
+    text: str
+    mtime: float | None = None
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ServiceConfig:
+    """The configuration as written, and as the service manager has loaded it."""
+
+    sources: tuple[ConfigSource, ...]
+    command: tuple[str, ...]
+    """The effective command that the files ask for."""
+    loaded: tuple[str, ...] | None
+    """The command the manager would run or did load; ``None`` = cannot be known."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+class Service(Protocol):
+    """One unit on one host."""
+
+    @property
+    def unit(self) -> str: ...
+
+    async def state(self) -> ServiceState:
+        """Raises: HostUnreachable."""
+
+    async def configuration(self) -> ServiceConfig:
+        """Raises: HostError: the configuration is missing or cannot be read."""
+
+    def target(self, config: ServiceConfig) -> str:
+        """The file that :meth:`write` would change for this configuration."""
+
+    def render(self, config: ServiceConfig, command: tuple[str, ...]) -> str:
+        """The new text of :meth:`target` with ``command`` in place of the effective one; nothing else changes."""
+
+    async def write(self, text: str | None, *, expect_digest: str | None) -> None:
+        """Replace the text of the target file atomically (``None`` removes it), refusing when the present text's digest is
+        not ``expect_digest`` (``None`` = the file must not exist).
+
+        Raises:
+            HostError: changed meanwhile, no space, not allowed …
+        """
+
+    async def check(self) -> tuple[str, ...]:
+        """What the service manager would complain about, in its words (``systemd-analyze verify``)."""
+
+    async def reload(self) -> None:
+        """Make the manager read the files again. Raises: HostError."""
+
+    async def start(self) -> None:
+        """Ask for a start; returns when the manager took the job. Raises: HostError."""
+
+    async def stop(self, *, timeout: float = 60.0) -> None:
+        """Stop and wait until it is stopped. Raises: HostError."""
+
+    async def restart(self) -> None:
+        """Ask for a restart; returns when the manager took the job. Whether one happened is known from the invocation id."""
+
+    async def cursor(self) -> str:
+        """The end of the log right now; a later :meth:`follow` from it misses nothing."""
+
+    def follow(self, *, cursor: str | None = None, invocation_id: str | None = None) -> AsyncIterator[LogLine]:
+        """Log lines as they come, from ``cursor`` (``None`` = from the beginning), of one start or of all."""
+
+    async def lines(self, *, invocation_id: str | None = None, limit: int = 5_000) -> tuple[LogLine, ...]:
+        """The newest stored lines, oldest first."""
+
+    def lock(self, holder: str) -> AbstractAsyncContextManager[None]:
+        """Hold the unit for one operation. Raises: HostError naming who holds it."""
+
+    async def base_url(self) -> str | None:
+        """Where the engine's HTTP server should answer, seen from here (from its command line); ``None`` = unknown."""
