@@ -1,0 +1,82 @@
+# ddtree-console: `make run` opens the console on the embedded engine, `make test` runs everything that CI runs.
+# Both set up .venv first; the second time that takes under two seconds.
+
+PYTHON ?= python3.11
+TORCH ?= torch==2.13.0
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+CONSTRAINTS := requirements/constraints.txt
+# Needed by tests and pictures only: tmux drives the real program, libcairo2 draws SVG as PNG.
+DEBIAN := tmux libcairo2
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format lint types contracts unit tests bench pictures build clean
+.NOTPARALLEL:
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup: $(STAMPS)/packages $(STAMPS)/debian $(STAMPS)/model ## Put everything that is needed into .venv
+
+run: setup ## Open the console on the embedded engine (a small model on this CPU)
+	@$(BIN)/ddtree-console --host embedded
+
+test: check tests ## Everything that CI runs
+
+check: setup format lint types contracts unit ## Format, lint, types, import contracts, unit tests
+
+format:
+	$(BIN)/ruff format --check .
+
+lint:
+	$(BIN)/ruff check .
+
+types:
+	$(BIN)/mypy
+
+contracts:
+	$(BIN)/lint-imports --no-cache
+
+unit:
+	$(BIN)/pytest tests/unit
+
+# The unit tests have run in `check`.
+tests:
+	$(BIN)/pytest --ignore=tests/unit --ignore=tests/benchmarks --durations=15
+
+bench: setup ## Measure the figures that the README and CHANGELOG quote
+	@for script in tests/benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+pictures: setup ## Make the README's pictures from the running program
+	$(BIN)/python docs/make_pictures.py
+
+build: setup ## Build the wheel and the source archive into dist/
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+clean: ## Remove .venv and everything that was built
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || sh requirements/debian.sh python3.11-venv
+	@$(PYTHON) -m venv $(VENV) || { echo "make: cannot make $(VENV) with $(PYTHON). Install Python 3.11 with its venv module \
+	(Debian: apt-get install python3.11-venv), or name another interpreter: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
+
+# torch first and by itself: whatever else asks for torch then finds it there and fetches no other build.
+$(STAMPS)/packages: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	@mkdir -p $(STAMPS)
+	@echo "Setting up $(VENV) (once; a few minutes, mostly torch) …"
+	@$(PIP) install --constraint $(CONSTRAINTS) '$(TORCH)'
+	@$(PIP) install --constraint $(CONSTRAINTS) --editable '.[embedded,dev]'
+	@touch $@
+
+$(STAMPS)/debian: requirements/debian.sh Makefile | $(BIN)/python
+	@mkdir -p $(STAMPS)
+	@sh requirements/debian.sh $(DEBIAN)
+	@touch $@
+
+$(STAMPS)/model: $(STAMPS)/packages
+	@$(BIN)/ddtree-launch model get
+	@touch $@
