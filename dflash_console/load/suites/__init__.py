@@ -1,0 +1,1 @@
+"""Prompt suites that come with the console, one TOML file each."""
