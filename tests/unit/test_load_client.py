@@ -1,0 +1,199 @@
+"""The client against a real HTTP server on this machine: parallel requests, refusals, broken streams, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from dflash_console.load.client import PromptClient
+from dflash_console.load.records import Chunk
+from dflash_console.load.request import Endpoint, Message, PromptRequest, Role
+
+STREAMS = Path(__file__).parent.parent / "fixtures" / "streams"
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nConnection: close\r\n\r\n"
+
+
+class Server:
+    """A real socket that answers every request with what ``answer`` writes, and notes what it was sent."""
+
+    def __init__(self, answer: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> None:
+        self._answer = answer
+        self.heads: list[str] = []
+        self.bodies: list[dict[str, object]] = []
+        self.open = 0
+        self.most_open = 0
+        self.gone = asyncio.Event()
+        """Set when a client leaves before its answer ended."""
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            length = next(int(line.split(":")[1]) for line in head.splitlines() if line.lower().startswith("content-length"))
+            self.heads.append(head)
+            self.bodies.append(json.loads(await reader.readexactly(length)))
+            left = asyncio.create_task(reader.read())
+            answered = asyncio.create_task(self._reply(writer))
+            done, _ = await asyncio.wait({left, answered}, return_when=asyncio.FIRST_COMPLETED)
+            if left in done and answered not in done:
+                self.gone.set()
+            for task in (left, answered):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                    await task
+        finally:
+            self.open -= 1
+            writer.close()
+
+    async def _reply(self, writer: asyncio.StreamWriter) -> None:
+        await self._answer(writer)
+        await writer.drain()
+
+
+@contextlib.asynccontextmanager
+async def serving(answer: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[tuple[Server, str]]:
+    server = Server(answer)
+    listener = await asyncio.start_server(server.handle, "127.0.0.1", 0)
+    try:
+        yield server, f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    finally:
+        listener.close()
+
+
+def recorded(name: str) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD)
+        for event in (STREAMS / name).read_bytes().split(b"\n\n"):
+            writer.write(event + b"\n\n")
+            await writer.drain()
+            await asyncio.sleep(0.005)
+
+    return answer
+
+
+def refusal(status: str, body: str) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        data = body.encode()
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data)
+
+    return answer
+
+
+async def test_chunks_arrive_while_the_answer_streams() -> None:
+    seen: list[Chunk] = []
+    async with serving(recorded("generate-dflash.sse")) as (server, url), PromptClient(url) as client:
+        record = await client.send(PromptRequest.of("hello", endpoint=Endpoint.GENERATE), seen.append)
+    assert record.ok
+    assert record.completion_tokens == 200
+    assert len(seen) == record.chunks
+    assert seen[0].at < seen[-1].at <= record.total_s
+    assert server.bodies[0]["text"] == "hello"
+    assert server.bodies[0]["stream"] is True
+
+
+async def test_a_chat_request_carries_turns_settings_and_asks_for_the_figures() -> None:
+    request = PromptRequest(
+        (Message(Role.SYSTEM, "be short"), Message(Role.USER, "hello")),
+        max_tokens=9,
+        temperature=0.5,
+        seed=3,
+        custom_params={"ddtree_budget": 16},
+    )
+    async with serving(recorded("chat-plain.sse")) as (server, url), PromptClient(url) as client:
+        record = await client.send(request)
+    assert record.completion_tokens == 48
+    body = server.bodies[0]
+    assert body["messages"] == [{"role": "system", "content": "be short"}, {"role": "user", "content": "hello"}]
+    assert body["custom_params"] == {"ddtree_budget": 16}
+    assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    assert (body["max_tokens"], body["temperature"], body["seed"]) == (9, 0.5, 3)
+
+
+async def test_parallel_requests_are_all_under_way_at_once() -> None:
+    async with serving(recorded("chat-last-usage.sse")) as (server, url), PromptClient(url) as client:
+        ended: list[int] = []
+        records = await client.send_many([PromptRequest.of("hello")] * 24, on_done=lambda record: ended.append(record.request))
+    assert server.most_open == 24
+    assert [record.request for record in records] == list(range(24))
+    assert sorted(ended) == list(range(24))
+    assert all(record.completion_tokens == 14 for record in records)
+
+
+async def test_cancelling_closes_the_connection_so_that_the_engine_frees_the_slot() -> None:
+    async def endless(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD)
+        while True:
+            writer.write(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n')
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async with serving(endless) as (server, url), PromptClient(url) as client:
+        started = asyncio.Event()
+        task = asyncio.create_task(client.send(PromptRequest.of("hello"), lambda _: started.set()))
+        await asyncio.wait_for(started.wait(), 5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(server.gone.wait(), 5)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        ("401 Unauthorized", '{"error": {"message": "Unauthorized"}}', "API key"),
+        ("404 Not Found", '{"detail": "Not Found"}', "no /v1/chat/completions"),
+        (
+            "400 Bad Request",
+            '{"object":"error","message":"Cannot use chat template functions because tokenizer.chat_template is not set"}',
+            "--raw",
+        ),
+        ("400 Bad Request", '{"object":"error","message":"max_tokens must be at least 1"}', "max_tokens must be at least 1"),
+        ("503 Service Unavailable", "<html>busy</html>", "<html>busy</html>"),
+    ],
+)
+async def test_a_refusal_is_one_sentence_that_says_why(status: str, body: str, words: str) -> None:
+    async with serving(refusal(status, body)) as (_, url), PromptClient(url, api_key="secret-key") as client:
+        record = await client.send(PromptRequest.of("hello"))
+    assert record.error is not None
+    assert words in record.error
+    assert "\n" not in record.error
+    assert "secret-key" not in record.error
+
+
+async def test_the_key_is_sent_as_a_bearer_token() -> None:
+    async with serving(recorded("chat-last-usage.sse")) as (server, url), PromptClient(url, api_key="secret-key") as client:
+        await client.send(PromptRequest.of("hello"))
+    assert "authorization: bearer secret-key" in server.heads[0].lower()
+
+
+async def test_a_stream_that_breaks_off_is_an_error_and_keeps_what_came() -> None:
+    async def broken(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD + b'data: {"choices":[{"delta":{"content":"half an"}}]}\n\n')
+
+    async with serving(broken) as (_, url), PromptClient(url) as client:
+        record = await client.send(PromptRequest.of("hello"))
+    assert record.text == "half an"
+    assert record.error is not None
+    assert "broke off" in record.error
+
+
+async def test_no_server_is_said_with_its_address() -> None:
+    async with serving(recorded("chat-plain.sse")) as (_, url):
+        pass
+    async with PromptClient(url) as client:
+        record = await client.send(PromptRequest.of("hello"))
+    assert record.error is not None
+    assert url in record.error
+
+
+async def test_an_answer_that_is_no_stream_is_said() -> None:
+    async with serving(refusal("200 OK", "<html>hello</html>")) as (_, url), PromptClient(url) as client:
+        record = await client.send(PromptRequest.of("hello"))
+    assert record.error is not None
+    assert "stream" in record.error
