@@ -1,0 +1,172 @@
+"""The target model: a Llama forward pass over the rows of several requests at once.
+
+The rows of all requests are concatenated for everything that works row by row (products, norms, SwiGLU); only attention is
+done per request, over that request's own keys and values. So requests of any length and width share one pass over the
+weights, without padding. ``R`` is the number of rows of a pass, ``H`` the hidden size, ``K`` the number of tapped layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine_launch.embedded.linear import Linear
+from engine_launch.embedded.rotary import RotaryTable, rotate
+from engine_launch.embedded.target_config import TargetConfig
+from engine_launch.embedded.target_kv import TargetKV
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The rows of one request in a pass."""
+
+    kv: TargetKV
+    rows: int
+    visible: Tensor | None = None
+    """``[rows, rows]`` bool, True = may attend: ancestors and self of each tree node. ``None`` = causal."""
+
+
+@dataclass(frozen=True)
+class TargetOutput:
+    hidden: Tensor
+    """``[R, H]``, after the final norm."""
+    features: Tensor | None
+    """``[R, K * H]``: outputs of the tapped layers side by side, when asked for."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    attn_norm: Tensor
+    qkv: Linear
+    o: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class TargetModel:
+    """A Llama-architecture decoder with fused weights.
+
+    Args:
+        config: shape of the model.
+        weights: ``embed``, ``norm``, optionally ``lm_head``, and for each layer ``layers.{i}.`` with ``attn_norm``,
+            ``qkv``, ``o``, ``mlp_norm``, ``gate_up`` and ``down``.
+    """
+
+    def __init__(self, config: TargetConfig, weights: Mapping[str, Tensor]) -> None:
+        self.config = config
+        self.embed = weights["embed"]
+        self.dtype = self.embed.dtype
+        self._norm = weights["norm"]
+        self._lm_head = Linear(weights.get("lm_head", self.embed))
+        self._layers = [_load_layer(weights, f"layers.{index}.") for index in range(config.num_hidden_layers)]
+        self.weight_bytes = sum(tensor.nbytes for tensor in weights.values())
+        self._rotary = RotaryTable(config.head_dim, config.rope_theta, config.max_position_embeddings, self.dtype)
+
+    def new_kv(self, capacity: int) -> TargetKV:
+        """Room for ``capacity`` tokens of one request."""
+        return TargetKV(self.config, capacity, self.dtype)
+
+    def embedding(self, ids: Tensor) -> Tensor:
+        """``[R]`` ids to ``[R, H]``."""
+        return F.embedding(ids, self.embed)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """``[R, H]`` after the final norm to ``[R, V]``. Called for the rows that are needed only: it is the largest product."""
+        return self._lm_head(hidden)
+
+    def forward(self, ids: Tensor, positions: Tensor, segments: Sequence[Segment], taps: Sequence[int] = ()) -> TargetOutput:
+        """Run the rows ``ids`` (``[R]``, segment after segment) at absolute ``positions`` (``[R]``).
+
+        Each segment's keys and values are written behind its committed ones; nothing is committed. ``taps`` lists layers
+        whose *outputs* (after the residual, before the final norm) are returned side by side.
+        """
+        config, eps = self.config, self.config.rms_norm_eps
+        for segment in segments:
+            segment.kv.reserve(segment.rows)
+        plans = [_AttentionPlan(segment, config, self.dtype) for segment in segments]
+        sizes = [segment.rows for segment in segments]
+        cos, sin = self._rotary.at(positions)
+        tapped: dict[int, Tensor] = {}
+        x = self.embedding(ids)
+        heads = config.num_attention_heads + config.num_key_value_heads
+        qk_size = config.q_size + config.kv_size
+        for index, layer in enumerate(self._layers):
+            qkv = layer.qkv(F.rms_norm(x, (config.hidden_size,), layer.attn_norm, eps))
+            qk = rotate(qkv[:, :qk_size].view(-1, heads, config.head_dim), cos, sin)
+            v = qkv[:, qk_size:].view(-1, config.num_key_value_heads, config.head_dim)
+            if len(plans) == 1:
+                attended = plans[0].attend(index, qk, v)
+            else:
+                parts = zip(plans, qk.split(sizes), v.split(sizes), strict=True)
+                attended = torch.cat([plan.attend(index, qk_part, v_part) for plan, qk_part, v_part in parts])
+            x = layer.o.add_to(x, attended)
+            gate, up = layer.gate_up(F.rms_norm(x, (config.hidden_size,), layer.mlp_norm, eps)).chunk(2, dim=-1)
+            x = layer.down.add_to(x, F.silu(gate).mul_(up))
+            if index in taps:
+                tapped[index] = x
+        features = torch.cat([tapped[index] for index in taps], dim=-1) if taps else None
+        return TargetOutput(F.rms_norm(x, (config.hidden_size,), self._norm, eps), features)
+
+
+def _load_layer(weights: Mapping[str, Tensor], prefix: str) -> _Layer:
+    return _Layer(
+        attn_norm=weights[prefix + "attn_norm"],
+        qkv=Linear(weights[prefix + "qkv"]),
+        o=Linear(weights[prefix + "o"]),
+        mlp_norm=weights[prefix + "mlp_norm"],
+        gate_up=Linear(weights[prefix + "gate_up"]),
+        down=Linear(weights[prefix + "down"]),
+    )
+
+
+class _AttentionPlan:
+    """Attention of one segment, with whatever does not change from layer to layer worked out once."""
+
+    def __init__(self, segment: Segment, config: TargetConfig, dtype: torch.dtype) -> None:
+        self._kv = segment.kv
+        self._rows = segment.rows
+        self._q_heads = config.num_attention_heads
+        self._kv_heads = config.num_key_value_heads
+        self._head_dim = config.head_dim
+        self._group = config.num_attention_heads // config.num_key_value_heads
+        self._start = segment.kv.length
+        self._end = self._start + segment.rows
+        self._from_empty = self._start == 0 and segment.visible is None
+        self._mask = None if self._from_empty else self._additive_mask(segment.visible, dtype)
+
+    def _additive_mask(self, visible: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+        """``[group * rows, end]``: 0 where a row may attend, -inf where not; ``None`` when every row sees everything."""
+        if self._rows == 1:
+            return None
+        if visible is None:
+            visible = torch.ones(self._rows, self._rows, dtype=torch.bool).tril_()
+        mask = torch.zeros(self._rows, self._end, dtype=dtype)
+        mask[:, self._start :].masked_fill_(~visible, float("-inf"))
+        return mask.repeat(self._group, 1)
+
+    def attend(self, layer: int, qk: Tensor, v: Tensor) -> Tensor:
+        """Write this layer's keys and values and attend.
+
+        ``qk`` is ``[rows, q_heads + kv_heads, head_dim]``, ``v`` ``[rows, kv_heads, head_dim]``; returns
+        ``[rows, q_heads * head_dim]``.
+        """
+        keys, values = self._kv.keys[layer, :, : self._end], self._kv.values[layer, :, : self._end]
+        keys[:, self._start :] = qk[:, self._q_heads :].transpose(0, 1)
+        values[:, self._start :] = v.transpose(0, 1)
+        q = qk[:, : self._q_heads]
+        if self._from_empty:
+            out = F.scaled_dot_product_attention(
+                q.transpose(0, 1)[None], keys[None], values[None], is_causal=self._rows > 1, enable_gqa=self._group > 1
+            )
+            return out[0].transpose(0, 1).reshape(self._rows, -1)
+        # The query heads that share a key head are stacked as rows: one dense product per key head, no repeated keys.
+        shape = (self._rows, self._kv_heads, self._group, self._head_dim)
+        stacked = q.reshape(shape).permute(1, 2, 0, 3).reshape(self._kv_heads, self._group * self._rows, self._head_dim)
+        out = F.scaled_dot_product_attention(stacked[None], keys[None], values[None], attn_mask=self._mask)
+        out = out.view(self._kv_heads, self._group, self._rows, self._head_dim)
+        return out.permute(2, 0, 1, 3).reshape(self._rows, -1)
