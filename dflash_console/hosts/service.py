@@ -77,6 +77,10 @@ class Service(Protocol):
     @property
     def unit(self) -> str: ...
 
+    @property
+    def keep(self) -> str:
+        """The folder on the host in which earlier texts of the configuration are kept, as private as the configuration is."""
+
     async def state(self) -> ServiceState:
         """Raises: HostUnreachable."""
 
@@ -117,6 +121,10 @@ class Service(Protocol):
 
     def follow(self, *, cursor: str | None = None, invocation_id: str | None = None) -> AsyncIterator[LogLine]:
         """Log lines as they come, from ``cursor`` (``None`` = from the beginning), of one start or of all."""
+
+    def batches(self, *, cursor: str | None = None) -> AsyncIterator[tuple[LogLine, ...]]:
+        """As :meth:`follow` of all starts, in the batches in which lines were found. An empty batch says that everything that
+        is stored has been given."""
 
     async def lines(self, *, invocation_id: str | None = None, limit: int = 5_000) -> tuple[LogLine, ...]:
         """The newest stored lines, oldest first."""

@@ -1,0 +1,244 @@
+"""A supervised local process as a service: files and verbs of one unit's folder (see ``supervisor.py``).
+
+The folder holds ``service.toml`` (the configuration), ``state.json`` (what the supervisor did), ``log.jsonl`` (what the engine
+printed) and ``lock`` (one operation at a time). All of it is read through the host's transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from ..evidence.journal import LogLine
+from . import proc
+from .process_log import ProcessLog
+from .service import ConfigSource, RunState, ServiceConfig, ServiceState
+from .supervisor_state import STATE_NAME, UNIT_NAME, SupervisorState, load_state
+from .transport import HostError, HostFileError, Transport
+from .unit_file import UnitFileError, parse_unit_file, replace_command
+
+DEFAULT_PORT = 30000
+_SUPERVISOR = (sys.executable, "-I", "-m", "dflash_console.hosts.supervisor")
+_STATES = {
+    "starting": RunState.STARTING,
+    "running": RunState.RUNNING,
+    "stopping": RunState.STOPPING,
+    "stopped": RunState.STOPPED,
+    "failed": RunState.FAILED,
+}
+
+
+class ProcessService:
+    """One unit on this machine: a :class:`~dflash_console.hosts.service.Service`."""
+
+    def __init__(self, transport: Transport, folder: Path) -> None:
+        self._transport = transport
+        self._folder = folder
+        self._path = str(folder / UNIT_NAME)
+        self._log = ProcessLog(transport, str(folder))
+        self._boot = proc.boot_id()
+
+    @property
+    def unit(self) -> str:
+        return self._folder.name
+
+    @property
+    def keep(self) -> str:
+        """Where earlier texts of the configuration are kept, beside it and as private as it is."""
+        return str(self._folder / "kept")
+
+    async def state(self) -> ServiceState:
+        recorded = await self._recorded()
+        if recorded is None:
+            known = RunState.STOPPED if await self._exists(self._path) else RunState.MISSING
+            detail = "never started" if known is RunState.STOPPED else f"there is no {self._path}"
+            return ServiceState(self.unit, known, detail=detail)
+        state = _STATES.get(recorded.state, RunState.UNKNOWN)
+        result, detail, pid = recorded.result, recorded.detail, recorded.main.pid if recorded.main else None
+        if state in (RunState.STARTING, RunState.RUNNING, RunState.STOPPING) and not await self._runs(
+            recorded.supervisor, recorded
+        ):
+            left = recorded.main is not None and await self._runs(recorded.main, recorded)
+            state, result = RunState.FAILED, "supervisor-killed"
+            detail = "the supervisor was killed" + (
+                f"; the engine (pid {pid}) runs on without it" if left else " and the engine with it"
+            )
+            if recorded.boot_id != self._boot:
+                state, result, detail = RunState.STOPPED, "reboot", "the machine was started anew since"
+            pid = pid if left else None
+        elif state in (RunState.STOPPED, RunState.FAILED):
+            pid = None
+        return ServiceState(
+            unit=self.unit,
+            state=state,
+            invocation_id=recorded.invocation_id,
+            main_pid=pid,
+            restarts=recorded.restarts,
+            started_at=recorded.started_at,
+            exit_status=recorded.exit_status,
+            result=result,
+            detail=detail,
+        )
+
+    async def configuration(self) -> ServiceConfig:
+        data = await self._transport.read(self._path)
+        text = data.decode("utf-8", "replace")
+        mtime = (await self._transport.stat(self._path)).mtime
+        recorded = await self._recorded()
+        loaded = recorded.command if recorded is not None else None
+        source = ConfigSource(self._path, text, mtime)
+        try:
+            unit = parse_unit_file(text)
+        except UnitFileError as error:
+            return ServiceConfig((source,), (), loaded, problems=(f"{self._path}: {error}",))
+        return ServiceConfig((source,), unit.command, loaded, unit.environment)
+
+    def target(self, config: ServiceConfig) -> str:
+        return self._path
+
+    def render(self, config: ServiceConfig, command: tuple[str, ...]) -> str:
+        try:
+            return replace_command(config.sources[0].text, command)
+        except UnitFileError as error:
+            raise HostError(f"{self._path}: {error}") from None
+
+    async def write(self, text: str | None, *, expect_digest: str | None) -> None:
+        try:
+            found = ConfigSource(self._path, (await self._transport.read(self._path)).decode("utf-8", "replace")).digest
+        except HostFileError as error:
+            if not error.missing:
+                raise
+            found = None
+        if found != expect_digest:
+            raise HostError(f"{self._path} was changed by someone else meanwhile; nothing was written, look at it and plan again")
+        if text is None:
+            await self._transport.remove(self._path)
+        else:
+            await self._transport.write(self._path, text.encode(), mode=0o600)
+
+    async def check(self) -> tuple[str, ...]:
+        config = await self.configuration()
+        if config.problems:
+            return config.problems
+        program = config.command[0]
+        if os.sep in program and not await self._exists(program):
+            return (f"{self._path}: {program} does not exist",)
+        return ()
+
+    async def reload(self) -> None:
+        """Nothing to do: a start reads the file."""
+
+    async def start(self) -> None:
+        await self._manage("start")
+
+    async def stop(self, *, timeout: float = 60.0) -> None:
+        await self._manage("stop", timeout)
+
+    async def restart(self) -> None:
+        await self._manage("restart")
+
+    async def cursor(self) -> str:
+        return await self._log.end()
+
+    async def follow(self, *, cursor: str | None = None, invocation_id: str | None = None) -> AsyncIterator[LogLine]:
+        async for batch in self._log.follow(cursor):
+            for line in batch:
+                if invocation_id is None or line.invocation_id == invocation_id:
+                    yield line
+
+    def batches(self, *, cursor: str | None = None) -> AsyncIterator[tuple[LogLine, ...]]:
+        """As :meth:`follow`, in the batches in which they were found; an empty one: nothing more is stored now."""
+        return self._log.follow(cursor)
+
+    async def lines(self, *, invocation_id: str | None = None, limit: int = 5_000) -> tuple[LogLine, ...]:
+        stored = await self._log.stored()
+        chosen = [line for line in stored if invocation_id is None or line.invocation_id == invocation_id]
+        return tuple(chosen[-limit:])
+
+    @contextlib.asynccontextmanager
+    async def lock(self, holder: str) -> AsyncIterator[None]:
+        # A flock dies with the process that holds it, so a crashed console never leaves the unit locked.
+        handle = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                said = os.pread(handle, 4096, 0).decode("utf-8", "replace").strip() or "someone"
+                raise HostError(f"{self.unit} is being changed by {said}; wait until that is done") from None
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(f"{holder} (pid {os.getpid()})", ensure_ascii=False).strip('"').encode(), 0)
+            yield
+        finally:
+            os.close(handle)
+
+    async def base_url(self) -> str | None:
+        recorded = await self._recorded()
+        if recorded is not None and recorded.state in ("starting", "running", "stopping"):
+            return _url(recorded.command)
+        try:
+            return _url((await self.configuration()).command)
+        except HostError:
+            return None
+
+    async def _manage(self, verb: str, timeout: float = 60.0) -> None:
+        done = await self._transport.run(
+            [*_SUPERVISOR, verb, str(self._folder), f"{timeout:g}"], timeout=timeout + 30.0, changes=True
+        )
+        if not done.ok:
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise HostError(said[-1] if said else f"{verb} of {self.unit} failed with status {done.status}")
+
+    async def _recorded(self) -> SupervisorState | None:
+        try:
+            return load_state(await self._transport.read(str(self._folder / STATE_NAME)))
+        except HostFileError as error:
+            if error.missing:
+                return None
+            raise
+
+    async def _runs(self, process: proc.ProcessId, recorded: SupervisorState) -> bool:
+        if recorded.boot_id != self._boot:
+            return False
+        try:
+            stat = proc.parse_stat(await self._transport.read(f"/proc/{process.pid}/stat"))
+        except HostFileError:
+            return False
+        return stat is not None and not stat.gone and stat.ticks == process.ticks
+
+    async def _exists(self, path: str) -> bool:
+        try:
+            await self._transport.stat(path)
+        except HostFileError:
+            return False
+        return True
+
+
+def _url(command: tuple[str, ...]) -> str | None:
+    """Where an engine with this command listens (SGLang's ``--host``/``--port``; wildcard addresses answer on loopback)."""
+    if not command:
+        return None
+    values = {"--host": "127.0.0.1", "--port": str(DEFAULT_PORT)}
+    for number, word in enumerate(command):
+        name, equals, text = word.partition("=")
+        if name in values:
+            values[name] = text if equals else next(iter(command[number + 1 : number + 2]), "")
+    host = values["--host"]
+    if host in ("0.0.0.0", "::", ""):
+        host = "127.0.0.1"
+    if not values["--port"].isdigit():
+        return None
+    return f"http://{f'[{host}]' if ':' in host else host}:{values['--port']}"
+
+
+async def ensure_folder(folder: Path) -> None:
+    """Make the unit's folder; it holds command lines with keys, so it is private."""
+    try:
+        await asyncio.to_thread(folder.mkdir, 0o700, True, True)
+    except OSError as error:
+        raise HostError(f"cannot create {folder}: {error.strerror}") from None

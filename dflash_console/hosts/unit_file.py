@@ -1,0 +1,191 @@
+"""The unit file of a supervised local process: ``service.toml``.
+
+Reading uses the standard library only (the supervisor imports this). Rendering changes the words of ``command`` and nothing
+else: each word has a line of its own, so that a changed setting is a changed line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class UnitFileError(ValueError):
+    """The unit file cannot be used; the message says where and why."""
+
+
+class Restart(Enum):
+    """What the supervisor does when the engine ends by itself."""
+
+    NO = "no"
+    ON_FAILURE = "on-failure"
+
+
+@dataclass(frozen=True)
+class UnitFile:
+    """A checked ``service.toml``."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    description: str = ""
+    restart: Restart = Restart.NO
+    restart_delay_s: float = 1.0
+    restart_limit: int = 5
+    """So many restarts within a minute are a crash loop: then the supervisor gives up."""
+    stop_timeout_s: float = 10.0
+    """Seconds between SIGTERM and SIGKILL."""
+    folder: str = ""
+    """Working directory; empty = the unit's folder."""
+
+
+_TOP = frozenset({"command", "description", "environment", "service"})
+_SERVICE = frozenset({"restart", "restart_delay_s", "restart_limit", "stop_timeout_s", "folder"})
+
+
+def parse_unit_file(text: str) -> UnitFile:
+    """Check and read ``service.toml``.
+
+    Raises:
+        UnitFileError: broken TOML, an unknown key, a value of the wrong kind, an empty command.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UnitFileError(f"not valid TOML: {error}") from None
+    if unknown := sorted(set(data) - _TOP):
+        raise UnitFileError(f"unknown key {unknown[0]}; known: {', '.join(sorted(_TOP))}")
+    service = data.get("service", {})
+    if not isinstance(service, dict):
+        raise UnitFileError("service must be a table")
+    if unknown := sorted(set(service) - _SERVICE):
+        raise UnitFileError(f"unknown key service.{unknown[0]}; known: {', '.join(sorted(_SERVICE))}")
+    try:
+        restart = Restart(service.get("restart", "no"))
+    except ValueError:
+        raise UnitFileError("service.restart must be 'no' or 'on-failure'") from None
+    return UnitFile(
+        command=_command(data.get("command")),
+        environment=_environment(data.get("environment", {})),
+        description=_text(data, "description"),
+        restart=restart,
+        restart_delay_s=_number(service, "restart_delay_s", 1.0),
+        restart_limit=int(_number(service, "restart_limit", 5)),
+        stop_timeout_s=_number(service, "stop_timeout_s", 10.0),
+        folder=_text(service, "folder"),
+    )
+
+
+def _command(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(word, str) for word in value):
+        raise UnitFileError("command must be a list of words in quotes, the program first")
+    if not value[0] or any("\0" in word for word in value):
+        raise UnitFileError("command has an empty program name or a NUL in a word")
+    return tuple(value)
+
+
+def _environment(value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise UnitFileError("environment must be a table of texts in quotes")
+    for name, text in value.items():
+        if not name or "=" in name or "\0" in name + text:
+            raise UnitFileError(f"environment: {name!r} cannot be a variable")
+    return dict(value)
+
+
+def _text(table: Mapping[str, object], key: str) -> str:
+    value = table.get(key, "")
+    if not isinstance(value, str):
+        raise UnitFileError(f"{key} must be text in quotes")
+    return value
+
+
+def _number(table: Mapping[str, object], key: str, default: float) -> float:
+    value = table.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e6:
+        raise UnitFileError(f"service.{key} must be a number from 0 on")
+    return float(value)
+
+
+def quote(word: str) -> str:
+    """``word`` as a TOML basic string (TOML 1.0, "String")."""
+    named = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+    return '"' + "".join(named.get(c) or (f"\\u{ord(c):04x}" if ord(c) < 0x20 or ord(c) == 0x7F else c) for c in word) + '"'
+
+
+def new_unit_file(command: Sequence[str], *, description: str, environment: Mapping[str, str] | None = None) -> str:
+    """The text of a first ``service.toml``."""
+    lines = [f"description = {quote(description)}", "", *_array(command)]
+    if environment:
+        lines += ["", "[environment]", *(f"{quote(name)} = {quote(value)}" for name, value in environment.items())]
+    lines += ["", "[service]", 'restart = "no"', "stop_timeout_s = 10.0", ""]
+    return "\n".join(lines)
+
+
+def _array(command: Sequence[str]) -> list[str]:
+    return ["command = [", *(f"    {quote(word)}," for word in command), "]"]
+
+
+_COMMAND_KEY = re.compile(r"^command[ \t]*=[ \t]*\[", re.MULTILINE)
+_ONE_WORD = re.compile(r"""^[ \t]*(?:"(?:[^"\\]|\\.)*"|'[^']*')[ \t]*,?[ \t]*(?:#.*)?$""")
+
+
+def replace_command(text: str, command: Sequence[str]) -> str:
+    """``text`` with another command. Lines of unchanged words, comments between them and all other bytes stay as they are;
+    an array that is not written one word a line is written so.
+
+    Raises:
+        UnitFileError: ``text`` is no unit file.
+    """
+    old = parse_unit_file(text).command
+    if old == tuple(command):
+        return text
+    span = _array_span(text)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    lines = text[span[0] : span[1]].split(newline)
+    places = [number for number, line in enumerate(lines) if _ONE_WORD.match(line)]
+    if len(places) == len(old) and lines[0].rstrip().endswith("[") and lines[-1].strip() == "]":
+        lines = _merge(lines, places, old, command)
+    else:
+        lines = _array(command)
+    result = text[: span[0]] + newline.join(lines) + text[span[1] :]
+    if parse_unit_file(result).command != tuple(command):
+        raise UnitFileError("the command is written in a form that cannot be edited; write one word a line")
+    return result
+
+
+def _merge(lines: list[str], places: list[int], old: Sequence[str], new: Sequence[str]) -> list[str]:
+    """Edit word lines in place; walking from the end keeps the earlier line numbers right."""
+    result = list(lines)
+    # The last word may lack its comma, which a word after it would need.
+    last = result[places[-1]]
+    if not re.search(r",[ \t]*(?:#.*)?$", last) and re.search(r"""["'][ \t]*$""", last):
+        result[places[-1]] = last.rstrip() + ","
+    for tag, start, end, other_start, other_end in reversed(
+        difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    ):
+        if tag == "equal":
+            continue
+        fresh = [f"    {quote(word)}," for word in new[other_start:other_end]]
+        for place in reversed(places[start:end]):
+            del result[place]
+        at = places[start] if start < len(places) else places[-1] + 1
+        result[at:at] = fresh
+    return result
+
+
+def _array_span(text: str) -> tuple[int, int]:
+    """Where ``command = [ … ]`` stands: found by trying each closing bracket until TOML itself agrees."""
+    for match in _COMMAND_KEY.finditer(text):
+        end = match.end()
+        while (end := text.find("]", end) + 1) > 0:
+            try:
+                found = tomllib.loads(text[match.start() : end])
+            except tomllib.TOMLDecodeError:
+                continue
+            if isinstance(found.get("command"), list):
+                return match.start(), end
+    raise UnitFileError("there is no line that begins with 'command = ['")

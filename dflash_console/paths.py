@@ -1,0 +1,81 @@
+"""Where the console keeps its files: one place that knows every path.
+
+The platform's own folders are used (XDG on Linux). ``DDTREE_HOME`` puts everything under one folder instead, for tests and
+for machines where the home folder is not to be touched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import PlatformDirs
+
+APP_NAME = "ddtree-console"
+HOME_VARIABLE = "DDTREE_HOME"
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The three folders that everything lives in. Nothing is created by naming a path."""
+
+    config: Path
+    """What the user writes: settings, themes."""
+    state: Path
+    """What the console must not lose: services, operations, history."""
+    cache: Path
+    """What can be made again."""
+
+    @property
+    def config_file(self) -> Path:
+        return self.config / "config.toml"
+
+    @property
+    def themes(self) -> Path:
+        """The user's own themes."""
+        return self.config / "themes"
+
+    @property
+    def history_file(self) -> Path:
+        return self.state / "history.sqlite3"
+
+    @property
+    def operations(self) -> Path:
+        """One journal per operation (apply, roll-back)."""
+        return self.state / "operations"
+
+    @property
+    def audit_file(self) -> Path:
+        """One line per operation: who, when, what, why."""
+        return self.state / "audit.log"
+
+    @property
+    def exports(self) -> Path:
+        """Saved logs and answers."""
+        return self.state / "exports"
+
+    def service(self, unit: str) -> Path:
+        """The folder of a supervised local process."""
+        return self.state / "services" / unit
+
+
+def default_paths(environment: Mapping[str, str] | None = None) -> Paths:
+    """The paths of this user, or everything under ``$DDTREE_HOME`` when it is set."""
+    home = (os.environ if environment is None else environment).get(HOME_VARIABLE, "")
+    if home:
+        base = Path(home).expanduser().absolute()
+        return Paths(base / "config", base / "state", base / "cache")
+    dirs = PlatformDirs(APP_NAME, appauthor=False)
+    return Paths(dirs.user_config_path, dirs.user_state_path, dirs.user_cache_path)
+
+
+def private_folder(path: Path) -> Path:
+    """Make ``path`` (and its parents) readable by this user alone: unit files and command lines may hold keys.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
