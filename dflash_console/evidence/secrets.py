@@ -1,0 +1,98 @@
+"""Secrets out of everything that is shown, logged, stored or exported.
+
+A value is a secret by the name that stands before it (a flag, an environment variable, a header, a JSON field), never by
+its looks: guessing by looks both misses keys and destroys hashes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+MASK = "******"
+"""What stands in a secret's place."""
+
+_PLAIN_WORDS = r"(?:api|admin|auth|access|bearer|hf|private|secret|refresh|session)"
+_NAME = re.compile(
+    rf"(?:^|[-_.]){_PLAIN_WORDS}[-_]?(?:key|token)(?:$|[-_.])|passw(?:or)?d|passphrase|(?:^|[-_.])secret(?:$|[-_.])"
+    r"|credential|(?:^|[-_.])pwd$|apikey",
+    re.IGNORECASE,
+)
+# A bare "token" is a secret in a flag or an environment name only: a log line's "#token: 311" counts tokens.
+_TOKEN_NAME = re.compile(r"(?:[A-Z0-9]+_)*TOKEN|--(?:[a-z0-9]+-)*token")
+_NOT_SECRET = re.compile(r"(?:mask|eos|bos|pad|stop|num|max|new|draft|prefill|decode)[-_]?token", re.IGNORECASE)
+
+_VALUE = r"""(?P<quote>\\?["']?)(?P<value>\$\([^)]*\)|(?<=["'])[^"'\n]+|[^\s"',;)}\]]+)"""
+_ASSIGNMENT = re.compile(r"(?P<name>(?:--)?[A-Za-z][A-Za-z0-9_.-]*)(?P<gap>[\"']?(?:\s*[=:]\s*|\s+))" + _VALUE)
+_HEADER = re.compile(
+    r"(?P<head>\b(?:proxy-)?authorization\b[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token)?\s*)(?P<value>[^\s\"',;]+)", re.IGNORECASE
+)
+_BEARER = re.compile(r"(?P<head>\bbearer\s+)(?P<value>[A-Za-z0-9._~+/=-]{6,})", re.IGNORECASE)
+_QUERY = re.compile(r"(?P<head>[?&](?:token|key|api_key|access_token)=)(?P<value>[^\s&#\"']+)", re.IGNORECASE)
+_URL = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)(?P<value>[^\s/@]+)(?=@)", re.IGNORECASE)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a flag, variable or field of this name holds a secret (``--api-key``, ``HF_TOKEN``, ``ssl_keyfile_password``)."""
+    bare = name.strip().strip("-")
+    named = _NAME.search(bare) is not None or _TOKEN_NAME.fullmatch(name.strip()) is not None
+    return named and _NOT_SECRET.search(bare) is None
+
+
+def mask_argv(argv: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command line with the values of secret flags masked, also inside nested shell strings."""
+    shown: list[str] = []
+    hide = False
+    for word in argv:
+        name, equals, _ = word.partition("=")
+        if hide and not word.startswith("--"):
+            shown.append(MASK)
+            hide = False
+            continue
+        hide = False
+        if equals and is_secret_name(name):
+            shown.append(f"{name}={MASK}")
+        elif word.startswith("-") and is_secret_name(word):
+            shown.append(word)
+            hide = True
+        else:
+            shown.append(mask_text(word))
+    return tuple(shown)
+
+
+def mask_text(text: str) -> str:
+    """``text`` with every value masked that follows a secret's name; other bytes are untouched."""
+    if not any(mark in text for mark in "=:- "):
+        return text
+    masked = _HEADER.sub(lambda m: m["head"] + MASK, text)
+    masked = _BEARER.sub(lambda m: m["head"] + MASK, masked)
+    masked = _QUERY.sub(lambda m: m["head"] + MASK, masked)
+    masked = _URL.sub(lambda m: m["head"] + MASK, masked)
+    return _mask_assignments(masked)
+
+
+def _mask_assignments(text: str) -> str:
+    parts: list[str] = []
+    position = 0
+    while match := _ASSIGNMENT.search(text, position):
+        name, gap = match["name"], match["gap"]
+        # "NAME value" without = or : is an assignment for flags only; prose ("the password is") is left alone.
+        assigned = gap.strip("\"' \t") in ("=", ":") or name.startswith("--")
+        if assigned and is_secret_name(name) and match["value"] not in ("None", "null", "False", "True", MASK):
+            if name.startswith("--") and not gap.strip() and match["value"].startswith("--"):
+                parts.append(text[position : match.end("gap")])
+                position = match.end("gap")
+                continue
+            parts.append(text[position : match.start("value")])
+            parts.append(MASK)
+            position = match.end()
+        else:
+            parts.append(text[position : match.end("name")])
+            position = match.end("name")
+    parts.append(text[position:])
+    return "".join(parts)
+
+
+def mask_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """A copy with the values of secret variables masked."""
+    return {name: MASK if is_secret_name(name) else mask_text(value) for name, value in environment.items()}

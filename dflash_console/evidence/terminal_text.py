@@ -1,0 +1,110 @@
+"""Text as a terminal would show it: escape sequences gone, progress bars reduced to their last state.
+
+Everything that a host sends is text to show, never commands to this terminal: cursor movement, colours, titles and
+invisible direction marks are dropped before anything else looks at a line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_ESCAPES = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC: titles, links, clipboard
+    r"|\x1b[PX^_].*?(?:\x1b\\|$)"  # DCS, SOS, PM, APC
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor movement
+    r"|\x1b[ -/]*[0-~]?",
+    re.DOTALL,
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+
+_BAR = re.compile(
+    r"(?P<label>[^\r\n|]*?):?\s*(?P<percent>\d{1,3})%(?:\s*Completed)?\s*\|(?:[^|\r\n]*\|)?"
+    r"\s*(?P<done>\d+)/(?P<total>\d+)\s*\[(?P<times>[^\]\r\n]*)\]"
+)
+_TIMES = re.compile(r"(?P<elapsed>[\d:]+)<(?P<left>[\d:]+)")
+_DETAIL = re.compile(r"\s*\([^()]*\)\s*$")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The last state of a progress bar (tqdm's form)."""
+
+    label: str
+    """What is being done, without the changing details: ``Capturing batches``."""
+    done: int
+    total: int
+    percent: int
+    elapsed_s: float | None = None
+    left_s: float | None = None
+    """The bar's own estimate."""
+
+    @property
+    def finished(self) -> bool:
+        return self.total > 0 and self.done >= self.total
+
+
+def strip_escapes(text: str) -> str:
+    """``text`` without escape sequences and control characters; newlines, tabs and carriage returns stay."""
+    if "\x1b" in text or "\x9b" in text:
+        text = _ESCAPES.sub("", text)
+    return _CONTROLS.sub("", text)
+
+
+def clean_line(text: str) -> str:
+    """One line to show: the last state of what carriage returns overwrote, no escapes, no invisible characters."""
+    visible = ""
+    for part in strip_escapes(text).split("\r"):
+        if part.strip():
+            visible = part
+    return _INVISIBLE.sub("", visible).replace("\t", "    ").rstrip("\n ")
+
+
+def split_line(text: str) -> tuple[str | Progress, ...]:
+    """What one stored line holds: progress bars (only the last state of each run of one bar) and other text, in order.
+
+    A bar and the next log line may share a stored line, because a bar ends without a newline.
+    """
+    parts: list[str | Progress] = []
+    for raw in strip_escapes(text).split("\r"):
+        rest = raw
+        while rest.strip():
+            match = _BAR.match(rest) if "%" in rest else None
+            if match is None:
+                parts.append(rest.strip("\n"))
+                break
+            progress = _progress(match)
+            if parts and isinstance(parts[-1], Progress) and parts[-1].total == progress.total:
+                parts.pop()
+            parts.append(progress)
+            rest = rest[match.end() :]
+    return tuple(parts)
+
+
+def parse_progress(text: str) -> Progress | None:
+    """The last state of the progress bar in ``text``; ``None`` when there is none."""
+    bars = [part for part in split_line(text) if isinstance(part, Progress)]
+    return bars[-1] if bars else None
+
+
+def _progress(match: re.Match[str]) -> Progress:
+    times = _TIMES.search(match["times"])
+    return Progress(
+        label=_DETAIL.sub("", match["label"]).strip(),
+        done=int(match["done"]),
+        total=int(match["total"]),
+        percent=int(match["percent"]),
+        elapsed_s=_seconds(times["elapsed"]) if times else None,
+        left_s=_seconds(times["left"]) if times else None,
+    )
+
+
+def _seconds(clock: str) -> float | None:
+    """Seconds of ``mm:ss`` or ``h:mm:ss``."""
+    total = 0
+    for part in clock.split(":"):
+        if not part.isdigit():
+            return None
+        total = total * 60 + int(part)
+    return float(total)
