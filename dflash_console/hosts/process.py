@@ -17,13 +17,13 @@ from pathlib import Path
 
 from ..evidence.journal import LogLine
 from . import proc
+from .address import engine_address
 from .process_log import ProcessLog
 from .service import ConfigSource, RunState, ServiceConfig, ServiceState
 from .supervisor_state import STATE_NAME, UNIT_NAME, SupervisorState, load_state
 from .transport import HostError, HostFileError, Transport
 from .unit_file import UnitFileError, parse_unit_file, replace_command
 
-DEFAULT_PORT = 30000
 _SUPERVISOR = (sys.executable, "-I", "-m", "dflash_console.hosts.supervisor")
 _STATES = {
     "starting": RunState.STARTING,
@@ -180,11 +180,14 @@ class ProcessService:
     async def base_url(self) -> str | None:
         recorded = await self._recorded()
         if recorded is not None and recorded.state in ("starting", "running", "stopping"):
-            return _url(recorded.command)
-        try:
-            return _url((await self.configuration()).command)
-        except HostError:
-            return None
+            command = recorded.command
+        else:
+            try:
+                command = (await self.configuration()).command
+            except HostError:
+                return None
+        address = engine_address(command)
+        return None if address is None else address.url
 
     async def _manage(self, verb: str, timeout: float = 60.0) -> None:
         done = await self._transport.run(
@@ -217,23 +220,6 @@ class ProcessService:
         except HostFileError:
             return False
         return True
-
-
-def _url(command: tuple[str, ...]) -> str | None:
-    """Where an engine with this command listens (SGLang's ``--host``/``--port``; wildcard addresses answer on loopback)."""
-    if not command:
-        return None
-    values = {"--host": "127.0.0.1", "--port": str(DEFAULT_PORT)}
-    for number, word in enumerate(command):
-        name, equals, text = word.partition("=")
-        if name in values:
-            values[name] = text if equals else next(iter(command[number + 1 : number + 2]), "")
-    host = values["--host"]
-    if host in ("0.0.0.0", "::", ""):
-        host = "127.0.0.1"
-    if not values["--port"].isdigit():
-        return None
-    return f"http://{f'[{host}]' if ':' in host else host}:{values['--port']}"
 
 
 async def ensure_folder(folder: Path) -> None:
