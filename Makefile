@@ -13,13 +13,13 @@ DEBIAN := tmux libcairo2
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format lint types contracts unit tests bench pictures build clean
+.PHONY: help setup model run test check format lint types contracts unit tests bench pictures build clean
 .NOTPARALLEL:
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
-setup: $(STAMPS)/packages $(STAMPS)/debian $(STAMPS)/model ## Put everything that is needed into .venv
+setup: $(STAMPS)/packages $(STAMPS)/debian model ## Put everything that is needed into .venv
 
 run: setup ## Open the console on the embedded engine (a small model on this CPU)
 	@$(BIN)/ddtree-console --host embedded
@@ -62,7 +62,7 @@ clean: ## Remove .venv and everything that was built
 $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || sh requirements/debian.sh python3.11-venv
 	@$(PYTHON) -m venv $(VENV) || { echo "make: cannot make $(VENV) with $(PYTHON). Install Python 3.11 with its venv module \
-	(Debian: apt-get install python3.11-venv), or name another interpreter: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
+	(Debian: apt-get install python3.11-venv), or name another interpreter: make setup PYTHON=/path/to/python3.12" >.PHONY: help setup model run2; exit 1; }
 
 # torch first and by itself: whatever else asks for torch then finds it there and fetches no other build.
 $(STAMPS)/packages: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
@@ -77,6 +77,6 @@ $(STAMPS)/debian: requirements/debian.sh Makefile | $(BIN)/python
 	@sh requirements/debian.sh $(DEBIAN)
 	@touch $@
 
-$(STAMPS)/model: $(STAMPS)/packages
-	@$(BIN)/ddtree-launch model get
-	@touch $@
+# No stamp: looking for the file in the user's cache takes a third of a second, and sees when the cache was cleared.
+model: $(STAMPS)/packages
+	@$(BIN)/ddtree-launch model get >/dev/null
