@@ -62,7 +62,7 @@ clean: ## Remove .venv and everything that was built
 $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || sh requirements/debian.sh python3.11-venv
 	@$(PYTHON) -m venv $(VENV) || { echo "make: cannot make $(VENV) with $(PYTHON). Install Python 3.11 with its venv module \
-	(Debian: apt-get install python3.11-venv), or name another interpreter: make setup PYTHON=/path/to/python3.12" >.PHONY: help setup model run2; exit 1; }
+	(Debian: apt-get install python3.11-venv), or name another interpreter: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
 
 # torch first and by itself: whatever else asks for torch then finds it there and fetches no other build.
 $(STAMPS)/packages: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
