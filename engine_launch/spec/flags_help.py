@@ -1,0 +1,45 @@
+"""The text of ``ddtree-launch serve --help``, made from the flag catalogue."""
+
+from __future__ import annotations
+
+import textwrap
+
+from engine_launch.spec.flags import HONOURED, Flag, Kind
+
+_INDENT = " " * 30
+
+
+def serve_help() -> str:
+    lines = [
+        "usage: ddtree-launch serve [flags]",
+        "",
+        "Serves a model over SGLang's HTTP API. Flags have SGLang's spelling; --flag VALUE and --flag=VALUE are the same, and a",
+        "prefix that fits one flag only will do.",
+        "",
+    ]
+    for flag in HONOURED:
+        lines += _flag_lines(flag)
+    lines += [
+        "",
+        "Other flags of SGLang 0.5.17 are read past with a warning (embedded engine) or passed on (--engine sglang).",
+    ]
+    return "\n".join(lines)
+
+
+def _flag_lines(flag: Flag) -> list[str]:
+    head = f"  {flag.name}{_value_name(flag)}"
+    text = flag.help + (f" (default: {flag.default})" if flag.default is not None and flag.kind is not Kind.SWITCH else "")
+    if flag.aliases:
+        text += f"; also {', '.join(flag.aliases)}"
+    wrapped = textwrap.wrap(text, 120 - len(_INDENT), break_on_hyphens=False)
+    if len(head) < len(_INDENT) - 1:
+        return [head.ljust(len(_INDENT)) + wrapped[0], *(_INDENT + line for line in wrapped[1:])]
+    return [head, *(_INDENT + line for line in wrapped)]
+
+
+def _value_name(flag: Flag) -> str:
+    if flag.kind is Kind.SWITCH:
+        return ""
+    if flag.kind in (Kind.INT, Kind.INT_OR_WORD):
+        return f" {'|'.join([*flag.choices, 'N'])}"
+    return f" {'|'.join(flag.choices)}" if flag.choices else " TEXT"
