@@ -1,0 +1,114 @@
+"""A process as ``/proc`` shows it: command line, environment, control group, moment of its start (proc(5))."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .secrets import mask_environment
+
+
+@dataclass(frozen=True)
+class ProcessEvidence:
+    """What is known about one process. The argument list is as the kernel has it; mask it before it is shown."""
+
+    pid: int
+    argv: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Values of secret variables are masked when it is read."""
+    cgroup: str = ""
+    """Path in the unified hierarchy: ``/system.slice/prod-sgl.service``."""
+    started_ticks: int | None = None
+    """Clock ticks between boot and start; with the pid it identifies the process for ever."""
+    parent: int | None = None
+    name: str = ""
+    state: str = ""
+    """``R``, ``S``, ``Z`` …"""
+    problems: tuple[str, ...] = ()
+    """What could not be read, and so is not known."""
+
+    @property
+    def unit(self) -> str:
+        """The systemd unit whose control group the process is in; empty when it is in none."""
+        parts = [part for part in self.cgroup.split("/") if part.endswith((".service", ".scope"))]
+        return parts[-1] if parts else ""
+
+    @property
+    def zombie(self) -> bool:
+        return self.state == "Z"
+
+
+def parse_process(
+    pid: int,
+    *,
+    cmdline: bytes | None,
+    environ: bytes | None = None,
+    cgroup: bytes | None = None,
+    stat: bytes | None = None,
+) -> ProcessEvidence:
+    """Read the bytes of ``/proc/PID/{cmdline,environ,cgroup,stat}``; ``None`` = that file could not be read."""
+    problems: list[str] = []
+    if cmdline is None:
+        problems.append("the command line cannot be read")
+    elif not cmdline:
+        problems.append("the command line is empty: a kernel thread, or a process that is ending")
+    name, state, parent, ticks = _stat(stat) if stat is not None else ("", "", None, None)
+    if stat is not None and ticks is None:
+        problems.append("the process's stat line cannot be read")
+    return ProcessEvidence(
+        pid=pid,
+        argv=parse_cmdline(cmdline or b""),
+        environ=parse_environ(environ or b""),
+        cgroup=_cgroup(cgroup or b""),
+        started_ticks=ticks,
+        parent=parent,
+        name=name,
+        state=state,
+        problems=tuple(problems),
+    )
+
+
+def parse_cmdline(data: bytes) -> tuple[str, ...]:
+    """Words of a NUL-separated command line. A process that rewrote its title (``sglang::scheduler``) gives one word."""
+    if not data:
+        return ()
+    words = data.removesuffix(b"\0").split(b"\0")
+    if len(words) > 1 and not any(words[1:]):
+        words = words[:1]
+    return tuple(word.decode("utf-8", errors="replace") for word in words)
+
+
+def parse_environ(data: bytes) -> dict[str, str]:
+    """Variables of a NUL-separated environment, secret values masked."""
+    pairs = (item.partition(b"=") for item in data.split(b"\0") if b"=" in item)
+    found = {name.decode("utf-8", errors="replace"): value.decode("utf-8", errors="replace") for name, _, value in pairs}
+    return mask_environment(found)
+
+
+def _cgroup(data: bytes) -> str:
+    """The unified hierarchy's path (``0::/…``), else that of the systemd hierarchy of version 1."""
+    named = ""
+    for line in data.decode("utf-8", errors="replace").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            return path
+        if controllers == "name=systemd":
+            named = path
+    return named
+
+
+def _stat(data: bytes) -> tuple[str, str, int | None, int | None]:
+    """(name, state, parent, start ticks). The name is in brackets and may hold blanks and brackets itself."""
+    text = data.decode("utf-8", errors="replace")
+    open_at, close_at = text.find("("), text.rfind(")")
+    rest = text[close_at + 1 :].split()
+    if open_at < 0 or close_at < 0 or len(rest) < 20:
+        return "", "", None, None
+    parent, ticks = rest[1], rest[19]
+    return (
+        text[open_at + 1 : close_at],
+        rest[0],
+        int(parent) if parent.isdigit() else None,
+        int(ticks) if ticks.isdigit() else None,
+    )
