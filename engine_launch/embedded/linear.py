@@ -18,7 +18,7 @@ PACK_ROWS_HINT = 16
 def packing_available(dtype: torch.dtype) -> bool:
     """Whether this build of torch can pack weights of ``dtype``."""
     return (
-        torch.backends.mkldnn.is_available()
+        torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
         and (dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()))
     )

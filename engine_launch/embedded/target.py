@@ -20,6 +20,10 @@ from engine_launch.embedded.target_config import TargetConfig
 from engine_launch.embedded.target_kv import TargetKV
 
 
+DRAFT_HEADROOM = 256
+"""Positions beyond the context length that drafts of the last tokens may stand at."""
+
+
 @dataclass(frozen=True)
 class Segment:
     """The rows of one request in a pass."""
@@ -65,7 +69,8 @@ class TargetModel:
         self._lm_head = Linear(weights.get("lm_head", self.embed))
         self._layers = [_load_layer(weights, f"layers.{index}.") for index in range(config.num_hidden_layers)]
         self.weight_bytes = sum(tensor.nbytes for tensor in weights.values())
-        self._rotary = RotaryTable(config.head_dim, config.rope_theta, config.max_position_embeddings, self.dtype)
+        positions = config.max_position_embeddings + DRAFT_HEADROOM
+        self._rotary = RotaryTable(config.head_dim, config.rope_theta, positions, self.dtype)
 
     def new_kv(self, capacity: int) -> TargetKV:
         """Room for ``capacity`` tokens of one request."""
@@ -102,7 +107,7 @@ class TargetModel:
             if len(plans) == 1:
                 attended = plans[0].attend(index, qk, v)
             else:
-                parts = zip(plans, qk.split(sizes), v.split(sizes), strict=True)
+                parts = zip(plans, torch.split(qk, sizes), torch.split(v, sizes), strict=True)
                 attended = torch.cat([plan.attend(index, qk_part, v_part) for plan, qk_part, v_part in parts])
             x = layer.o.add_to(x, attended)
             gate, up = layer.gate_up(F.rms_norm(x, (config.hidden_size,), layer.mlp_norm, eps)).chunk(2, dim=-1)

@@ -1,0 +1,77 @@
+"""The drafter from its checkpoint folder, with every tensor's name and shape checked first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from engine_launch.embedded.api import EngineError
+from engine_launch.embedded.drafter import DFlashDrafter
+from engine_launch.embedded.target import TargetModel
+from engine_launch.spec.drafter_config import DrafterConfig
+
+if TYPE_CHECKING:
+    from engine_launch.embedded.factory import DrafterPlan
+
+Shape = tuple[int, ...]
+
+
+def expected_shapes(config: DrafterConfig, taps: int, target_hidden: int) -> dict[str, Shape]:
+    """Names and shapes of a DFlash checkpoint's tensors."""
+    hidden, inner, head = config.hidden_size, config.intermediate_size, config.head_dim
+    q, kv = config.num_attention_heads * head, config.num_key_value_heads * head
+    shapes: dict[str, Shape] = {
+        "fc.weight": (hidden, taps * target_hidden),
+        "hidden_norm.weight": (hidden,),
+        "norm.weight": (hidden,),
+    }
+    for layer in range(config.num_layers):
+        prefix = f"layers.{layer}."
+        shapes |= {
+            prefix + "input_layernorm.weight": (hidden,),
+            prefix + "post_attention_layernorm.weight": (hidden,),
+            prefix + "self_attn.q_proj.weight": (q, hidden),
+            prefix + "self_attn.k_proj.weight": (kv, hidden),
+            prefix + "self_attn.v_proj.weight": (kv, hidden),
+            prefix + "self_attn.o_proj.weight": (hidden, q),
+            prefix + "self_attn.q_norm.weight": (head,),
+            prefix + "self_attn.k_norm.weight": (head,),
+            prefix + "mlp.gate_proj.weight": (inner, hidden),
+            prefix + "mlp.up_proj.weight": (inner, hidden),
+            prefix + "mlp.down_proj.weight": (hidden, inner),
+        }
+    return shapes
+
+
+def load_drafter(plan: DrafterPlan, target: TargetModel, context_length: int) -> DFlashDrafter:
+    """Read the weights, in the target's dtype.
+
+    Raises:
+        EngineError: the file is damaged, or a tensor is missing or has another shape.
+    """
+    path = plan.folder / "model.safetensors"
+    try:
+        raw = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise EngineError(f"the drafter's weights {path} cannot be read: {error}") from error
+    weights: dict[str, Tensor] = {}
+    for name, shape in expected_shapes(plan.config, len(plan.taps), target.config.hidden_size).items():
+        tensor = raw.get(name)
+        if tensor is None:
+            raise EngineError(f"the drafter's weights {path} lack the tensor {name}")
+        if tuple(tensor.shape) != shape:
+            raise EngineError(f"the drafter's tensor {name} has shape {list(tensor.shape)}, its config.json says {list(shape)}")
+        weights[name] = tensor.to(target.dtype)
+    return DFlashDrafter(
+        plan.config,
+        weights,
+        target,
+        mask_token_id=plan.mask_token_id,
+        taps=plan.taps,
+        block_size=plan.block_size,
+        layers_window=plan.layers_window,
+        positions=context_length + plan.block_size,
+    )
