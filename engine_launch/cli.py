@@ -1,0 +1,83 @@
+"""The launcher's command line: chooses the subcommand and keeps tracebacks off the screen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from engine_launch.commands.output import WRONG_USE, complain
+
+USAGE = """\
+usage: ddtree-launch COMMAND [arguments]
+
+  serve        serve a model over SGLang's HTTP API (embedded CPU engine, or SGLang)
+  model get    fetch the embedded engine's model into the cache
+  doctor       check what this machine has for serving
+  drafter PATH check a DFlash draft checkpoint
+  unit         print a systemd unit that serves with the given flags
+
+ddtree-launch COMMAND --help tells more."""
+
+TRACEBACK_VARIABLE = "DDTREE_TRACEBACK"
+"""When set, an unexpected error is shown with its traceback (for reports of bugs)."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code (0 fine, 1 failed, 2 wrong use)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0 if words else WRONG_USE
+    command = _commands().get(words[0])
+    if command is None:
+        return complain(f"{words[0]!r} is not a command; there are {', '.join(_commands())}.")
+    try:
+        return command(words[1:])
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone; Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if os.environ.get(TRACEBACK_VARIABLE):
+            raise
+        return complain(f"unexpected {type(error).__name__}: {error}. This is a bug; {TRACEBACK_VARIABLE}=1 shows where.", code=1)
+
+
+def _commands() -> dict[str, Callable[[Sequence[str]], int]]:
+    return {"serve": _serve, "model": _model, "doctor": _doctor, "drafter": _drafter, "unit": _unit}
+
+
+# Each command's module is imported when it runs: a wrong flag must be answered before anything heavy is loaded.
+
+
+def _serve(argv: Sequence[str]) -> int:
+    from engine_launch.commands.serve import serve
+
+    return serve(argv)
+
+
+def _model(argv: Sequence[str]) -> int:
+    from engine_launch.commands.model import model
+
+    return model(argv)
+
+
+def _doctor(argv: Sequence[str]) -> int:
+    from engine_launch.commands.doctor import doctor
+
+    return doctor(argv)
+
+
+def _drafter(argv: Sequence[str]) -> int:
+    from engine_launch.commands.drafter import drafter
+
+    return drafter(argv)
+
+
+def _unit(argv: Sequence[str]) -> int:
+    from engine_launch.commands.unit import unit
+
+    return unit(argv)

@@ -1,0 +1,22 @@
+"""How the launcher speaks on stderr: one line per matter, never a traceback."""
+
+from __future__ import annotations
+
+import sys
+
+WRONG_USE = 2
+"""Exit code for what the user can mend: flags, files, ports."""
+
+
+def complain(message: str, code: int = WRONG_USE) -> int:
+    """Print one error line; returns the exit code."""
+    print(f"ddtree-launch: error: {_one_line(message)}", file=sys.stderr)
+    return code
+
+
+def warn(message: str) -> None:
+    print(f"ddtree-launch: warning: {_one_line(message)}", file=sys.stderr)
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())

@@ -1,0 +1,100 @@
+"""``ddtree-launch serve``: check the command line, choose the engine, start it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from engine_launch.commands.output import complain, warn
+from engine_launch.spec.checks import EngineKind, check_embedded
+from engine_launch.spec.flags import FlagError, parse_flags, read_value, resolve
+from engine_launch.spec.flags_help import serve_help
+
+GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd")
+"""Device files of NVIDIA's and AMD's drivers."""
+OWN_FLAG_PREFIXES = ("--speculative-ddtree-", "--speculative-draft-layers-window")
+"""Flags of ours that stock SGLang does not know."""
+
+
+def serve(argv: Sequence[str]) -> int:
+    """Serve until stopped; returns the exit code (2: the command line or the checkpoint cannot be served)."""
+    if "--help" in argv or "-h" in argv:
+        print(serve_help())
+        return 0
+    try:
+        kind, rest = split_engine(argv)
+        if kind is EngineKind.AUTO:
+            kind = EngineKind.SGLANG if has_sglang() and has_gpu() else EngineKind.EMBEDDED
+        if kind is EngineKind.SGLANG:
+            serve_sglang(rest)
+        return serve_embedded(rest)
+    except FlagError as error:
+        return complain(str(error))
+
+
+def split_engine(argv: Sequence[str]) -> tuple[EngineKind, list[str]]:
+    """The engine asked for, and the words without ``--engine``: SGLang must get its own flags untouched.
+
+    Raises:
+        FlagError: no such engine.
+    """
+    kind, rest = EngineKind.AUTO, []
+    words = iter(argv)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name != "--engine":
+            rest.append(word)
+            continue
+        given = value if equals else next(words, "")
+        kind = EngineKind(str(read_value(resolve("--engine"), "--engine", given)))
+    return kind, rest
+
+
+def has_sglang() -> bool:
+    return importlib.util.find_spec("sglang") is not None
+
+
+def has_gpu() -> bool:
+    return any(Path(device).exists() for device in GPU_DEVICES)
+
+
+def serve_sglang(argv: Sequence[str]) -> NoReturn:
+    """Become stock SGLang with these flags.
+
+    Raises:
+        FlagError: SGLang is not installed here, or the flags need DDTREE, which stock SGLang does not have.
+    """
+    words = [word.upper() for word in argv]
+    if any(word.startswith(OWN_FLAG_PREFIXES) for word in argv) or any("DDTREE" in word for word in words):
+        raise FlagError(
+            "DDTREE on SGLang is not in this release of the launcher: use --engine embedded, or "
+            "--speculative-algorithm DFLASH without the --speculative-ddtree flags."
+        )
+    if not has_sglang():
+        raise FlagError(
+            "SGLang is not installed in this Python environment: pip install 'ddtree-console[sglang]' in an environment of "
+            "its own (it cannot share one with the embedded engine), or use --engine embedded."
+        )
+    os.execv(sys.executable, [sys.executable, "-m", "sglang.launch_server", *argv])
+
+
+def serve_embedded(argv: Sequence[str]) -> int:
+    """Serve with the embedded engine.
+
+    Raises:
+        FlagError: the flags cannot be served.
+    """
+    parsed = parse_flags(argv)
+    warnings = (*parsed.warnings, *check_embedded(parsed))
+    try:
+        from engine_launch.embedded.server_options import server_options
+        from engine_launch.embedded.server_start import start
+    except ModuleNotFoundError as error:
+        raise FlagError(f"The embedded engine needs the package {error.name}: pip install 'ddtree-console[embedded]'.") from None
+    for warning in warnings:
+        warn(warning)
+    return start(server_options(parsed))

@@ -1,0 +1,102 @@
+"""``ddtree-launch unit``: a systemd unit that serves with the given flags, quoted as systemd reads it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+
+from engine_launch.commands.output import complain, warn
+from engine_launch.commands.serve import split_engine
+from engine_launch.spec.checks import EngineKind, check_embedded
+from engine_launch.spec.flags import FlagError, ParsedFlags, parse_flags
+
+USAGE = """\
+usage: ddtree-launch unit [flags of serve]
+
+Prints a systemd unit whose ExecStart serves with these flags. An API key is not written into it: the unit reads it from
+an EnvironmentFile, which only root need be able to read."""
+
+KEY_FILE = "/etc/ddtree-launch/serve.env"
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:,+@")
+"""Characters that stand for themselves in a word of ExecStart (systemd.service(5), "COMMAND LINES")."""
+
+
+def unit(argv: Sequence[str]) -> int:
+    if "--help" in argv or "-h" in argv:
+        print(USAGE)
+        return 0
+    try:
+        kind, rest = split_engine(argv)
+        parsed = parse_flags(rest)
+        # Flags that only SGLang uses are right in a unit that may start SGLang.
+        warnings = [] if kind is EngineKind.SGLANG else [*parsed.warnings, *check_embedded(parsed)]
+        for warning in warnings:
+            warn(warning)
+        words = launcher_words() + (["--engine", kind.value] if kind is not EngineKind.AUTO else [])
+        print(unit_text(words, parsed), end="")
+    except FlagError as error:
+        return complain(str(error))
+    return 0
+
+
+def launcher_words() -> list[str]:
+    """The command that a unit must name with its full path."""
+    command = shutil.which("ddtree-launch")
+    return [command, "serve"] if command else [sys.executable, "-m", "engine_launch", "serve"]
+
+
+def unit_text(words: Sequence[str], parsed: ParsedFlags) -> str:
+    """The whole unit.
+
+    Args:
+        words: the command up to the flags.
+        parsed: the flags of ``serve``, written in their full spelling.
+    """
+    keys: dict[str, str] = {}
+    lines = [" ".join(quote_word(word) for word in words)]
+    for item in parsed.given:
+        name, value = item.flag.name, item.value
+        if item.flag.secret:
+            # ${NAME} is expanded by systemd as exactly one word.
+            variable = "DDTREE" + name.removeprefix("-").replace("-", "_").upper()
+            keys[variable] = name
+            lines.append(f"{name} ${{{variable}}}")
+        elif isinstance(value, bool) or value == "":
+            lines.append(name)
+        else:
+            lines.append(f"{name} {quote_word(str(value))}")
+    environment = [f"# {KEY_FILE} sets {', '.join(keys)}.", f"EnvironmentFile={KEY_FILE}"] if keys else []
+    return "\n".join(
+        [
+            "[Unit]",
+            "Description=DDTREE serving (ddtree-launch)",
+            "After=network-online.target",
+            "Wants=network-online.target",
+            "",
+            "[Service]",
+            "Type=simple",
+            *environment,
+            "ExecStart=" + " \\\n    ".join(lines),
+            "Restart=on-failure",
+            "RestartSec=5",
+            "TimeoutStopSec=30",
+            "",
+            "[Install]",
+            "WantedBy=multi-user.target",
+            "",
+        ]
+    )
+
+
+def quote_word(word: str) -> str:
+    """One word of a systemd command line.
+
+    ``%`` begins a specifier and ``$`` a variable even inside quotes, so both are doubled; control characters are written as
+    C escapes; a word with anything else that is special stands in double quotes.
+    """
+    doubled = word.replace("%", "%%").replace("$", "$$")
+    if doubled and set(doubled) <= _PLAIN | {"%", "$"}:
+        return doubled
+    escaped = doubled.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(f"\\x{ord(c):02x}" if ord(c) < 32 or ord(c) == 127 else c for c in escaped) + '"'

@@ -1,0 +1,154 @@
+"""Asked-for answers: from the engine's thread to an async stream of steps.
+
+A step is what one prefill or one verify brought: its tokens stay together, so that a client sees what a commit was.
+Several copies of one prompt, or several prompts of one call, are one :class:`AnswerSet` whose steps come interleaved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+
+from engine_launch.embedded.api import (
+    Engine,
+    EngineError,
+    FinishReason,
+    GenerateRequest,
+    RequestStats,
+    RoundRecord,
+    TokenEvent,
+)
+from engine_launch.embedded.metrics import ServerMetrics
+from engine_launch.embedded.server_text import AnswerText
+from engine_launch.embedded.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Step:
+    """What became visible with one event of the engine."""
+
+    delta: str
+    """New text; may be empty while half a character or the beginning of a stop string is held back."""
+    token_ids: tuple[int, ...]
+    """New tokens."""
+    stats: RequestStats
+    finish: FinishReason | None
+    round: RoundRecord | None
+    first: bool
+
+
+class Answer:
+    """One submitted request and what has come of it."""
+
+    def __init__(self, index: int, request: GenerateRequest, text: AnswerText) -> None:
+        self.index = index
+        """Place among the answers of its call."""
+        self.request = request
+        self.output_ids: list[int] = []
+        self.received = time.time()
+        """Unix time of the three moments that ``meta_info`` tells."""
+        self.dispatched = self.received
+        self.finished = 0.0
+        self.done = False
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        return self._text.text
+
+    def absorb(self, event: TokenEvent) -> Step:
+        """Take the engine's next event in."""
+        first = not self.output_ids
+        self.output_ids.extend(event.token_ids)
+        delta = self._text.push(event.token_ids, event.finish)
+        self.done = event.finish is not None
+        return Step(delta, event.token_ids, event.stats, event.finish, event.round, first)
+
+
+class AnswerSet:
+    """The answers of one call. Iterate over :meth:`steps` once; leaving early must be followed by :meth:`abort`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        metrics: ServerMetrics,
+        requests: Sequence[GenerateRequest],
+        *,
+        streaming: bool,
+    ) -> None:
+        self._engine = engine
+        self._metrics = metrics
+        self._streaming = streaming
+        self._events: asyncio.Queue[tuple[Answer, TokenEvent]] = asyncio.Queue()
+        self.answers = tuple(
+            Answer(index, request, AnswerText(tokenizer.detokenizer(), request.sampling.stop))
+            for index, request in enumerate(requests)
+        )
+
+    def submit(self) -> None:
+        """Hand every request to the engine, or none.
+
+        Raises:
+            EngineError: the engine refuses one.
+        """
+        try:
+            for answer in self.answers:
+                self._engine.submit(answer.request, self._listener(answer))
+                answer.dispatched = time.time()
+        except EngineError:
+            self.abort()
+            raise
+
+    def _listener(self, answer: Answer) -> Callable[[TokenEvent], None]:
+        loop = asyncio.get_running_loop()
+        started = time.monotonic()
+        last_token: float | None = None
+
+        def on_event(event: TokenEvent) -> None:
+            # On the engine's thread: figures are taken here, so that they count even when the client has gone.
+            nonlocal last_token
+            now = time.monotonic()
+            if event.token_ids and last_token is None:
+                self._metrics.first_token(now - started, streaming=self._streaming)
+            elif event.token_ids and last_token is not None:
+                self._metrics.tokens(len(event.token_ids), now - last_token)
+            last_token = now if event.token_ids else last_token
+            if event.finish is not None:
+                answer.finished = time.time()
+                self._metrics.finished(event.stats, event.finish, now - started, streaming=self._streaming)
+            # A loop that closes under us at shutdown must not fail the engine.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._events.put_nowait, (answer, event))
+
+        return on_event
+
+    async def steps(self) -> AsyncGenerator[tuple[Answer, Step]]:
+        """All answers as they grow; each one's last step has a ``finish``."""
+        while not all(answer.done for answer in self.answers):
+            answer, event = await self._events.get()
+            if not answer.done:
+                yield answer, answer.absorb(event)
+
+    async def last_steps(self) -> list[Step]:
+        """Wait for the end of all; the last step of each, in the order of the requests."""
+        last: dict[int, Step] = {}
+        async for answer, step in self.steps():
+            last[answer.index] = step
+        return [last[answer.index] for answer in self.answers]
+
+    def ask_abort(self) -> None:
+        """Ask the engine to end what is not over; the answers then end with its ``abort`` event, and clients are told."""
+        for answer in self.answers:
+            if not answer.done:
+                self._engine.abort(answer.request.rid)
+
+    def abort(self) -> None:
+        """Free the engine of what is not over; safe to call at any time."""
+        for answer in self.answers:
+            if not answer.done:
+                answer.done = True
+                self._engine.abort(answer.request.rid)

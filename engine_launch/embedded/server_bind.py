@@ -1,0 +1,38 @@
+"""Reserving the address to serve on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+
+class StartError(Exception):
+    """The server cannot start; the message is one sentence for stderr."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that holds ``host:port`` against every other process and does not listen yet.
+
+    Raises:
+        StartError: the address is in use, not of this machine, or not allowed.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except socket.gaierror as error:
+        raise StartError(f"--host {host} is not an address of this machine: {error.strerror}.") from None
+    reserved = socket.socket(family, kind, protocol)
+    try:
+        # With the option set, connections of an earlier server that linger in TIME_WAIT do not count as "in use"; clearing
+        # it after the bind keeps a second server from binding the same port while this one still loads.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(address)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    except OSError as error:
+        reserved.close()
+        if error.errno == errno.EADDRINUSE:
+            raise StartError(
+                f"Port {port} on {host} is in use by another process; stop it, or choose another with --port."
+            ) from None
+        raise StartError(f"{host}:{port} cannot be listened on: {os.strerror(error.errno or 0)}.") from None
+    return reserved

@@ -1,0 +1,140 @@
+"""From options to a serving process and to its orderly end.
+
+Order: reserve the port, load, listen, say so. The port is bound at once (a busy one is an error before anything is loaded)
+but listened on only when the engine is ready, so that "connection refused" means *loading*, as with SGLang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from types import FrameType
+
+import uvicorn
+
+from engine_launch.embedded.api import Engine
+from engine_launch.embedded.events import EngineLog
+from engine_launch.embedded.logs import SglangLog, server_args_line
+from engine_launch.embedded.options import EngineOptions
+from engine_launch.embedded.server_bind import bind
+from engine_launch.embedded.server_options import ServerOptions, server_args
+from engine_launch.embedded.tokenizer import Tokenizer
+
+DRAIN_SECONDS = 5
+"""How long running requests may finish after SIGTERM before they are aborted."""
+ABORT_SECONDS = 5
+"""How long aborted requests may take to tell their clients."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A loaded engine with the tokenizer of its target."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+
+
+Build = Callable[[EngineOptions, EngineLog], Ready]
+"""Loads an engine; replaced in tests."""
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn that tells when it listens, and leaves signals to us: it would end the process by the signal, and an orderly
+    end is exit code 0."""
+
+    def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_listening = on_listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_listening()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run_server(options: ServerOptions, build: Build, logger: logging.Logger) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code.
+
+    Raises:
+        StartError: the port cannot be had.
+        EngineError: the engine cannot be built.
+    """
+    begun = time.monotonic()
+    reserved = bind(options.host, options.port)
+    options = replace(options, port=reserved.getsockname()[1])
+    with contextlib.closing(reserved):
+        signal.signal(signal.SIGTERM, _stop_loading)
+        signal.signal(signal.SIGINT, _stop_loading)
+        logger.info("%s", server_args_line(server_args(options)))
+        ready = build(options.engine, SglangLog(logger))
+        loaded = time.monotonic() - begun
+        try:
+            return asyncio.run(_serve(options, ready, reserved, {"scheduler_e2e": loaded}, begun, logger))
+        finally:
+            ready.engine.close()
+
+
+def _stop_loading(number: int, frame: FrameType | None) -> None:
+    # Nothing runs yet that would need an orderly end.
+    print(f"\n{signal.Signals(number).name} received while loading; stopped.", file=sys.stderr, flush=True)
+    raise SystemExit(0)
+
+
+async def _serve(
+    options: ServerOptions,
+    ready: Ready,
+    reserved: socket.socket,
+    startup_seconds: dict[str, float],
+    begun: float,
+    logger: logging.Logger,
+) -> int:
+    # Imported late: the modules behind the endpoints are not needed to tell that a port is busy.
+    from engine_launch.embedded.server import Server
+
+    endpoints = Server(ready.engine, ready.tokenizer, options, startup_seconds)
+    config = uvicorn.Config(
+        endpoints.app(),
+        log_config=None,
+        log_level=options.log_level,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN_SECONDS + ABORT_SECONDS,
+        timeout_keep_alive=30,
+    )
+    loop = asyncio.get_running_loop()
+
+    def listening() -> None:
+        logger.info("Engine startup timings (s): tokenizer_e2e=%.2f", time.monotonic() - begun)
+        logger.info("The server is fired up and ready to roll!")
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        logger.info("INFO:     Uvicorn running on http://%s:%d (Press CTRL+C to quit)", host, options.port)
+
+    server = _Uvicorn(config, listening)
+
+    def stop(number: int) -> None:
+        logger.info(
+            "%s received. signum=%d frame=None. Draining requests and shutting down...",
+            signal.Signals(number).name,
+            number,
+        )
+        if server.should_exit:  # a second signal ends the draining
+            endpoints.abort_all()
+        else:
+            loop.call_later(DRAIN_SECONDS, endpoints.abort_all)
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    await server.serve(sockets=[reserved])
+    return 0 if server.started else 1
