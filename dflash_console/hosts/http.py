@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from .address import EngineAddress
 from .transport import HostError
 
 if TYPE_CHECKING:
@@ -60,23 +59,25 @@ PROBE_PROMPT = "The three primary colours are"
 
 
 class EngineHttp:
-    """Requests to one engine. A restart on another port or with another key is followed by :meth:`point_at`."""
+    """Requests to one engine. The keys are sent and otherwise never shown."""
 
-    def __init__(self, address: EngineAddress, *, timeout: float = 5.0) -> None:
-        self._address = address
+    def __init__(self, base_url: str, *, api_key: str | None = None, admin_key: str | None = None, timeout: float = 5.0) -> None:
+        """``admin_key``: some builds ask for a key of its own for changes."""
+        self._base_url = base_url
+        self._key = api_key
+        self._admin_key = admin_key or api_key
         self._timeout = timeout
         self._client: httpx.AsyncClient | None = None
         self._endpoints: dict[str, str] = {}
 
     @property
-    def address(self) -> EngineAddress:
-        return self._address
+    def base_url(self) -> str:
+        return self._base_url
 
-    async def point_at(self, address: EngineAddress) -> None:
-        if address != self._address:
-            await self.close()
-            self._address = address
-            self._endpoints.clear()
+    @property
+    def api_key(self) -> str | None:
+        """For clients of the same engine (prompts); never for a screen or a file."""
+        return self._key
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -106,8 +107,7 @@ class EngineHttp:
         Raises:
             EngineHttpError
         """
-        key = self._address.admin_key or self._address.api_key
-        body = await self._request("POST", "/set_internal_state", {"server_args": dict(values)}, key=key)
+        body = await self._request("POST", "/set_internal_state", {"server_args": dict(values)}, key=self._admin_key)
         try:
             answer = json.loads(body)
         except ValueError:
@@ -171,10 +171,10 @@ class EngineHttp:
     ) -> bytes:
         import httpx
 
-        key = key or self._address.api_key
+        key = key or self._key
         if self._client is None:
             # Proxies of the environment must not see requests to a host's own loopback.
-            self._client = httpx.AsyncClient(base_url=self._address.url, follow_redirects=True, trust_env=False)
+            self._client = httpx.AsyncClient(base_url=self._base_url, follow_redirects=True, trust_env=False)
         try:
             response = await self._client.request(
                 method,
@@ -184,7 +184,7 @@ class EngineHttp:
                 timeout=httpx.Timeout(timeout or self._timeout, connect=2.0),
             )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            text = f"nothing answers at {self._address.url}: the engine is down or still loading"
+            text = f"nothing answers at {self._base_url}: the engine is down or still loading"
             raise EngineHttpError(HttpFailure.NOT_LISTENING, text) from error
         except httpx.TimeoutException as error:
             text = f"{path} did not answer within {timeout or self._timeout:g} s"

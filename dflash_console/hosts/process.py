@@ -6,7 +6,6 @@ printed) and ``lock`` (one operation at a time). All of it is read through the h
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
 import json
@@ -147,17 +146,18 @@ class ProcessService:
         return await self._log.end()
 
     async def follow(self, *, cursor: str | None = None, invocation_id: str | None = None) -> AsyncIterator[LogLine]:
-        async for batch in self._log.follow(cursor):
+        async for batch in self.batches(cursor=cursor, invocation_id=invocation_id):
             for line in batch:
-                if invocation_id is None or line.invocation_id == invocation_id:
-                    yield line
+                yield line
 
-    def batches(self, *, cursor: str | None = None) -> AsyncIterator[tuple[LogLine, ...]]:
-        """As :meth:`follow`, in the batches in which they were found; an empty one: nothing more is stored now."""
-        return self._log.follow(cursor)
+    async def batches(self, *, cursor: str | None = None, invocation_id: str | None = None) -> AsyncIterator[tuple[LogLine, ...]]:
+        if cursor is None and invocation_id is not None:
+            cursor = await self._start_of(invocation_id)
+        async for batch in self._log.follow(cursor):
+            yield tuple(line for line in batch if invocation_id is None or line.invocation_id == invocation_id)
 
     async def lines(self, *, invocation_id: str | None = None, limit: int = 5_000) -> tuple[LogLine, ...]:
-        stored = await self._log.stored()
+        stored = await self._log.stored(None if invocation_id is None else await self._start_of(invocation_id))
         chosen = [line for line in stored if invocation_id is None or line.invocation_id == invocation_id]
         return tuple(chosen[-limit:])
 
@@ -188,6 +188,15 @@ class ProcessService:
                 return None
         address = engine_address(command)
         return None if address is None else address.url
+
+    async def log_start(self) -> str | None:
+        recorded = await self._recorded()
+        return recorded.log_cursor or None if recorded is not None else None
+
+    async def _start_of(self, invocation_id: str) -> str | None:
+        """The cursor at which a start's lines begin, where it is known: reading the whole log for them would take long."""
+        recorded = await self._recorded()
+        return recorded.log_cursor or None if recorded is not None and recorded.invocation_id == invocation_id else None
 
     async def _manage(self, verb: str, timeout: float = 60.0) -> None:
         done = await self._transport.run(
@@ -220,11 +229,3 @@ class ProcessService:
         except HostFileError:
             return False
         return True
-
-
-async def ensure_folder(folder: Path) -> None:
-    """Make the unit's folder; it holds command lines with keys, so it is private."""
-    try:
-        await asyncio.to_thread(folder.mkdir, 0o700, True, True)
-    except OSError as error:
-        raise HostError(f"cannot create {folder}: {error.strerror}") from None

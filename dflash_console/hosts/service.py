@@ -122,9 +122,12 @@ class Service(Protocol):
     def follow(self, *, cursor: str | None = None, invocation_id: str | None = None) -> AsyncIterator[LogLine]:
         """Log lines as they come, from ``cursor`` (``None`` = from the beginning), of one start or of all."""
 
-    def batches(self, *, cursor: str | None = None) -> AsyncIterator[tuple[LogLine, ...]]:
-        """As :meth:`follow` of all starts, in the batches in which lines were found. An empty batch says that everything that
-        is stored has been given."""
+    def batches(self, *, cursor: str | None = None, invocation_id: str | None = None) -> AsyncIterator[tuple[LogLine, ...]]:
+        """As :meth:`follow`, in the batches in which lines were found. An empty batch says that everything that is stored has
+        been given."""
+
+    async def log_start(self) -> str | None:
+        """The cursor at which the log of the newest start begins; ``None`` = from the oldest line."""
 
     async def lines(self, *, invocation_id: str | None = None, limit: int = 5_000) -> tuple[LogLine, ...]:
         """The newest stored lines, oldest first."""

@@ -72,7 +72,17 @@ class Supervisor:
         assert own is not None
         self._end_strays()
         begun = time.time()
-        state = SupervisorState("starting", invocation, own, None, proc.boot_id(), unit.command, begun, restarts=self._restarts)
+        state = SupervisorState(
+            "starting",
+            invocation,
+            own,
+            None,
+            proc.boot_id(),
+            unit.command,
+            begun,
+            restarts=self._restarts,
+            log_cursor=self._log.cursor,
+        )
         self._note(state)
         environment = {**os.environ, **unit.environment, "INVOCATION_ID": invocation, "PYTHONUNBUFFERED": "1"}
         try:

@@ -70,6 +70,11 @@ class LogWriter:
         except OSError:
             self._handle = -1
 
+    @property
+    def cursor(self) -> str:
+        """Where the next line will stand."""
+        return cursor_of(self._offset)
+
     def write(self, texts: list[str], *, invocation: str, pid: int, manager: bool = False, priority: int = 6) -> None:
         """Store lines of one process, in one write where possible."""
         stamp = time.time_ns() // 1000

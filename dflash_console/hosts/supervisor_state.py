@@ -39,6 +39,8 @@ class SupervisorState:
     """systemd's words: ``success``, ``exit-code``, ``signal``, ``resources``, ``start-limit-hit``."""
     restarts: int = 0
     detail: str = ""
+    log_cursor: str = ""
+    """Where the log of this start begins."""
 
 
 def dump_state(state: SupervisorState) -> str:

@@ -1,0 +1,191 @@
+"""One host's service, opened: what the command line and the screens both work with.
+
+This release manages this machine: the embedded engine and any other unit under the console's own supervisor. An SSH destination
+is refused with one sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from .config import EMBEDDED, Config
+from .history import History, open_history
+from .hosts.http import EngineHttp
+from .hosts.link import EngineLink
+from .hosts.local import LocalTransport
+from .hosts.process import ProcessService
+from .hosts.service import Service
+from .hosts.supervisor_state import UNIT_NAME
+from .hosts.transport import HostError, HostFileError, Transport
+from .hosts.unit_file import new_unit_file
+from .paths import Paths, default_paths, private_folder
+from .watch import Watcher
+from .watch.sources import Sources
+
+EMBEDDED_UNIT = "ddtree-embedded"
+FIRST_PORT = 30000
+DEFAULT_FLAGS = (
+    "--speculative-algorithm",
+    "DDTREE",
+    "--speculative-ddtree-budget",
+    "8",
+    "--speculative-ddtree-topk",
+    "4",
+    "--host",
+    "127.0.0.1",
+)
+
+
+class NoSuchHost(HostError):
+    """The host is not one that this release can manage."""
+
+
+class SeveralUnits(HostError):
+    """More than one unit could be meant; the user has to choose."""
+
+    def __init__(self, host: str, units: tuple[str, ...]) -> None:
+        super().__init__(f"{host} has several units: {', '.join(units)}; choose one with --unit")
+        self.units = units
+
+
+@dataclass
+class HostSession:
+    """Everything that is open for one service. Close it when done; the service itself goes on."""
+
+    host: str
+    config: Config
+    paths: Paths
+    transport: Transport
+    service: Service
+    link: EngineLink
+    watcher: Watcher
+    history: History
+    embedded: bool = False
+
+    @property
+    def unit(self) -> str:
+        return self.service.unit
+
+    @property
+    def key(self) -> str:
+        """The service's name in history and operation journals."""
+        return f"{self.host}/{self.unit}"
+
+    @property
+    def read_only(self) -> bool:
+        return self.config.read_only
+
+    async def engine(self) -> EngineHttp:
+        """The HTTP API of the engine that runs.
+
+        Raises:
+            HostError: nothing runs, or its command line does not tell where it listens.
+        """
+        return await self.link.open(await self.service.configuration())
+
+    async def close(self) -> None:
+        await self.watcher.close()
+        await self.link.close()
+        await self.history.close()
+        await self.transport.close()
+
+
+async def open_session(
+    host: str | None = None,
+    unit: str | None = None,
+    *,
+    config: Config | None = None,
+    paths: Paths | None = None,
+    watch: bool = True,
+) -> HostSession:
+    """Open a host's service; the embedded host's unit is written on first use.
+
+    Args:
+        host: a configured name or a destination; the configuration's default host when not given.
+        unit: the unit's name; without it the host is searched.
+        watch: begin watching at once.
+
+    Raises:
+        NoSuchHost: a host over SSH.
+        SeveralUnits: no unit was named and there are several.
+        HostError: no such unit, or the folder cannot be written.
+    """
+    config, paths = config or Config(), paths or default_paths()
+    name = host or config.default_host
+    if name != EMBEDDED:
+        known = "" if name in config.hosts else f" ({name} is not in the configuration file either)"
+        raise NoSuchHost(f"SSH hosts come with the next release; this one manages the host {EMBEDDED} on this machine{known}")
+    transport = LocalTransport(EMBEDDED)
+    chosen = unit or config.host(name).unit or await _find_unit(transport, paths, name)
+    service = await _local_service(transport, paths, chosen)
+    history = open_history(paths.history_file, keep_days=config.sampling.keep_days)
+    link = EngineLink(transport)
+    sources = Sources(transport, service, link, embedded=True)
+    watcher = Watcher(name, sources, embedded=True, interval_s=config.sampling.interval_s, history=history)
+    session = HostSession(name, config, paths, transport, service, link, watcher, history, embedded=True)
+    if watch:
+        try:
+            await watcher.start()
+        except BaseException:
+            await session.close()
+            raise
+    return session
+
+
+async def list_units(transport: Transport, paths: Paths) -> tuple[str, ...]:
+    """Names of this machine's units that have a unit file."""
+    folder = paths.service("x").parent
+    found = []
+    for name in await transport.listdir(str(folder)):
+        try:
+            await transport.stat(str(folder / name / UNIT_NAME))
+        except HostFileError:
+            continue
+        found.append(name)
+    return tuple(found)
+
+
+async def _find_unit(transport: Transport, paths: Paths, host: str) -> str:
+    units = await list_units(transport, paths)
+    if len(units) > 1:
+        raise SeveralUnits(host, units)
+    return units[0] if units else EMBEDDED_UNIT
+
+
+async def _local_service(transport: Transport, paths: Paths, unit: str) -> ProcessService:
+    if not unit or "/" in unit or unit.startswith("."):
+        raise HostError(f"{unit!r} is no unit's name")
+    folder = paths.service(unit)
+    units = await list_units(transport, paths)
+    if unit not in units:
+        if unit != EMBEDDED_UNIT:
+            raise HostError(f"there is no unit called {unit} on this machine; known: {', '.join(units) or 'none'}")
+        await _write_embedded_unit(transport, folder)
+    return ProcessService(transport, folder)
+
+
+async def _write_embedded_unit(transport: Transport, folder: Path) -> None:
+    try:
+        await asyncio.to_thread(private_folder, folder)
+    except OSError as error:
+        raise HostError(f"cannot create {folder}: {error.strerror}") from None
+    engine = (sys.executable, "-m", "engine_launch", "serve", "--engine", "embedded")
+    command = (*engine, *DEFAULT_FLAGS, "--port", str(_free_port()), "--enable-metrics")
+    text = new_unit_file(command, description="The embedded engine: a small model on this machine's CPU")
+    await transport.write(str(folder / UNIT_NAME), text.encode(), mode=0o600)
+
+
+def _free_port() -> int:
+    """The first free port from SGLang's default on. It is written into the unit, so it stays the same from then on."""
+    for port in range(FIRST_PORT, FIRST_PORT + 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise HostError(f"no port between {FIRST_PORT} and {FIRST_PORT + 199} is free on this machine")

@@ -1,0 +1,109 @@
+"""One reading of each source of a service: bytes through the transport or over HTTP, records from ``evidence/``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from engine_launch.spec.drafter_config import DrafterConfig, DrafterConfigError, parse_drafter_config
+
+from ..evidence.command import flag_value
+from ..evidence.metrics import MetricsSample, parse_metrics
+from ..evidence.process import ProcessEvidence, parse_process
+from ..evidence.server import Loads, ServerInfo, parse_loads, parse_server_info
+from ..hosts.http import EngineHttp
+from ..hosts.link import EngineLink
+from ..hosts.service import Service, ServiceConfig
+from ..hosts.transport import HostError, HostFileError, Transport
+from ..knobs import KNOBS
+
+PACKAGED_DRAFTER = Path(__file__).parents[2] / "engine_launch" / "weights"
+
+
+class Sources:
+    """Reads; remembers nothing but connections. Every method raises HostError with a sentence for the screen."""
+
+    def __init__(self, transport: Transport, service: Service, link: EngineLink, *, embedded: bool = False) -> None:
+        self._transport = transport
+        self.service = service
+        self._link = link
+        self._embedded = embedded
+
+    async def changed_since(self, config: ServiceConfig) -> bool:
+        """Whether a configuration file was written, removed or replaced since ``config`` was read."""
+        for source in config.sources:
+            try:
+                if (await self._transport.stat(source.path)).mtime != source.mtime:
+                    return True
+            except HostFileError:
+                return True
+        return False
+
+    async def process(self, pid: int) -> ProcessEvidence:
+        """What ``/proc`` shows of the main process."""
+
+        async def part(name: str) -> bytes | None:
+            try:
+                return await self._transport.read(f"/proc/{pid}/{name}")
+            except HostFileError:
+                return None
+
+        found = parse_process(
+            pid,
+            cmdline=await part("cmdline"),
+            environ=await part("environ"),
+            cgroup=await part("cgroup"),
+            stat=await part("stat"),
+        )
+        if not found.argv:
+            raise HostError(f"process {pid} is gone, or its command line cannot be read")
+        return found
+
+    async def http(self, config: ServiceConfig) -> EngineHttp:
+        return await self._link.open(config)
+
+    async def server(self, http: EngineHttp) -> ServerInfo:
+        info = parse_server_info(await http.server_info())
+        if info.problem:
+            raise HostError(f"/server_info: {info.problem}")
+        return info
+
+    async def loads(self, http: EngineHttp) -> Loads:
+        loads = parse_loads(await http.loads())
+        if loads.problem:
+            raise HostError(f"/v1/loads: {loads.problem}")
+        return loads
+
+    async def metrics(self, http: EngineHttp) -> MetricsSample:
+        sample = parse_metrics(await http.metrics())
+        if sample.problem:
+            raise HostError(f"/metrics: {sample.problem}")
+        return sample
+
+    async def drafter(self, command: Sequence[str], info: ServerInfo | None) -> DrafterConfig:
+        """The configuration of the drafter that the engine was or would be started with."""
+        folder = self._drafter_folder(command, info)
+        if folder is None:
+            raise HostError("no drafter is named on the command line")
+        path = str(PurePosixPath(folder) / "config.json")
+        try:
+            return parse_drafter_config(await self._transport.read(path))
+        except DrafterConfigError as error:
+            raise HostError(f"{path}: {error}") from None
+
+    def _drafter_folder(self, command: Sequence[str], info: ServerInfo | None) -> str | None:
+        given = flag_value(command, KNOBS["drafter"])
+        if given.value is not None:
+            return str(given.value)
+        reported = info.fields.get("speculative_draft_model_path") if info is not None else None
+        if isinstance(reported, str) and reported:
+            return reported
+        return str(packaged_drafter()) if self._embedded else None
+
+
+def packaged_drafter() -> Path:
+    """The folder of the drafter that comes with the launcher: the one under ``weights/`` that has a ``config.json``."""
+    if (PACKAGED_DRAFTER / "config.json").exists():
+        return PACKAGED_DRAFTER
+    found = sorted(PACKAGED_DRAFTER.glob("*/config.json"))
+    return found[0].parent if found else PACKAGED_DRAFTER

@@ -1,0 +1,334 @@
+"""The sampler of one service: polls its sources, follows its log, and publishes what is known as :class:`HostState`.
+
+Three loops run at their own pace: the service manager and its files, the engine's HTTP API, the log. A source that fails keeps
+its last value with its age, and the reason stands under ``HostState.problems``. A new invocation id empties everything that
+belongs to a start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from ..evidence.engine_log import StartLog
+from ..evidence.journal import LogLine
+from ..evidence.log_events import DecodeBatch
+from ..evidence.metrics import RateMeter, Rates
+from ..history import History, Mark, MarkKind, Sample
+from ..hosts.http import EngineHttp, EngineHttpError, HttpFailure
+from ..hosts.service import RunState, ServiceConfig, ServiceState
+from ..hosts.transport import HostError
+from ..state import Aged, HostState
+from .board import OnState, StateBoard
+from .sources import Sources
+
+T = TypeVar("T")
+
+SLOW_EVERY_S = 5.0
+"""How often what seldom changes is read again (server_info, loads beside metrics)."""
+LOG_BATCH = 400
+"""Lines folded before other tasks get their turn."""
+
+
+class Watcher:
+    """Watches one service until closed. All methods belong to one event loop."""
+
+    def __init__(
+        self,
+        host: str,
+        sources: Sources,
+        *,
+        embedded: bool = False,
+        interval_s: float = 1.0,
+        history: History | None = None,
+        history_key: str = "",
+    ) -> None:
+        self._sources = sources
+        self._interval = interval_s
+        self._history = history
+        self._key = history_key or f"{host}/{sources.service.unit}"
+        self._next = self._shown = HostState(host, sources.service.unit, embedded=embedded)
+        self._board = StateBoard(self._next)
+        self._meter = RateMeter()
+        self._start_log = StartLog()
+        self._log_invocation: str | None = None
+        self._decode_seen = 0
+        self._slow_at = 0.0
+        self._hot_seen = 0
+        self._hot_read = 0
+        self._problems: dict[str, str] = {}
+        self._failure: HttpFailure | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._polling = asyncio.Lock()
+        self._log_read = asyncio.Event()
+        self._polled = asyncio.Event()
+
+    @property
+    def state(self) -> HostState:
+        """The newest snapshot."""
+        return self._board.state
+
+    def subscribe(self, callback: OnState) -> Callable[[], None]:
+        """Call ``callback`` with every snapshot from now on; the answer ends that."""
+        return self._board.subscribe(callback)
+
+    def states(self) -> AsyncIterator[HostState]:
+        """The snapshot now, then each newer one; a slow reader gets the newest only."""
+        return self._board.states()
+
+    async def start(self) -> None:
+        """Begin watching. Returns when the service's state, configuration and process have been read once."""
+        if not self._tasks:
+            await self._poll_service()
+            self._publish()
+            self._tasks = [asyncio.create_task(self._poll_loop()), asyncio.create_task(self._log_loop())]
+
+    async def settled(self, timeout: float = 3.0) -> HostState:
+        """Wait until every source has been asked once and the stored log is read; then the snapshot."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._log_read.wait()
+                await self._polled.wait()
+        return self.state
+
+    async def refresh(self) -> HostState:
+        """Ask every source now (the log is followed anyway)."""
+        await self._poll_service()
+        self._slow_at = 0.0
+        await self._poll_engine()
+        self._publish()
+        return self.state
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._tasks.clear()
+
+    async def _poll_loop(self) -> None:
+        first = True
+        while True:
+            begun = time.monotonic()
+            if not first:
+                await self._poll_service()
+            first = False
+            await self._poll_engine()
+            self._publish()
+            self._polled.set()
+            await asyncio.sleep(max(0.05, self._interval - (time.monotonic() - begun)))
+
+    async def _poll_service(self) -> None:
+        async with self._polling:
+            service = await self._read("service", self._sources.service.state())
+            if service is None:
+                self._publish()
+                return
+            before = self._next.service.value if self._next.service else None
+            if before is None or before.invocation_id != service.invocation_id:
+                self._forget_start(service)
+            running = service.state is RunState.RUNNING
+            self._set(service=_now(service), ready=self._next.ready and running, server=self._next.server if running else None)
+            await self._poll_config(renewed=before is None or before.invocation_id != service.invocation_id)
+            await self._poll_process(service.main_pid)
+            if before != service:
+                # The engine may be slow to answer now; that it was started or stopped must not wait for that.
+                self._publish()
+
+    async def _poll_config(self, *, renewed: bool) -> None:
+        """Read the configuration when a file of it changed, or when what is loaded may have (a new start)."""
+        known = self._next.config
+        if known is None or renewed or "config" in self._problems or await self._sources.changed_since(known.value):
+            config = await self._read("config", self._sources.service.configuration())
+            if config is not None:
+                await self._poll_drafter(config)
+                self._set(config=_now(config))
+        else:
+            self._set(config=_now(known.value))
+
+    async def _poll_drafter(self, config: ServiceConfig) -> None:
+        info = self._next.server.value if self._next.server else None
+        drafter = await self._read("drafter", self._sources.drafter(config.command, info))
+        self._set(drafter=_now(drafter) if drafter is not None else None)
+
+    async def _poll_process(self, pid: int | None) -> None:
+        known = self._next.process
+        if pid is None:
+            self._problems.pop("process", None)
+            self._set(process=None)
+        elif known is not None and known.value.pid == pid and known.value.argv:
+            self._set(process=_now(known.value))
+        else:
+            process = await self._read("process", self._sources.process(pid))
+            self._set(process=_now(process) if process is not None else None)
+
+    async def _poll_engine(self) -> None:
+        state = self._next
+        if state.service is None or state.config is None or state.service.value.state is not RunState.RUNNING:
+            for source in ("server", "metrics", "loads"):
+                self._problems.pop(source, None)
+            self._set(ready=False)
+            return
+        http = await self._read("server", self._sources.http(state.config.value))
+        if http is None:
+            return
+        slow = time.monotonic() - self._slow_at >= SLOW_EVERY_S or not state.ready
+        if slow and not await self._poll_server(http):
+            return
+        if await self._poll_metrics(http) is False or slow:
+            loads = await self._read("loads", self._sources.loads(http))
+            self._set(loads=_now(loads) if loads is not None else None)
+
+    async def _poll_server(self, http: EngineHttp) -> bool:
+        """Read ``/server_info``; whether the engine answers at all."""
+        invocation = self._invocation()
+        info = await self._read("server", self._sources.server(http))
+        if info is None:
+            if self._failure in (HttpFailure.NOT_LISTENING, HttpFailure.SILENT):
+                self._set(ready=False)
+                return False
+            # An engine that answers, if only to refuse the key, is up.
+            self._set(ready=True)
+            return True
+        if invocation != self._invocation():
+            return False
+        known = self._next.server
+        self._slow_at = time.monotonic()
+        self._set(server=_now(info), ready=True)
+        if known is None and self._next.config is not None and "drafter" in self._problems:
+            await self._poll_drafter(self._next.config.value)
+        return True
+
+    async def _poll_metrics(self, http: EngineHttp) -> bool:
+        """Read ``/metrics`` and what follows from it; False when the engine has none."""
+        invocation = self._invocation()
+        sample = await self._read("metrics", self._sources.metrics(http))
+        if sample is None or invocation != self._invocation():
+            return sample is not None
+        moment = time.monotonic()
+        rates = self._meter.add(sample, moment, self._decode_line())
+        self._set(metrics=Aged(sample, moment), rates=rates)
+        if self._history is not None:
+            self._history.add_sample(self._key, _sample(rates, time.time()))
+        return True
+
+    async def _log_loop(self) -> None:
+        while True:
+            try:
+                cursor = await self._sources.service.log_start()
+                async for batch in self._sources.service.batches(cursor=cursor):
+                    if not batch:
+                        self._log_read.set()
+                        continue
+                    for begin in range(0, len(batch), LOG_BATCH):
+                        self._take_lines(batch[begin : begin + LOG_BATCH])
+                        await asyncio.sleep(0)
+            except HostError as error:
+                self._problems["log"] = str(error)
+                self._log_read.set()
+                self._publish()
+                await asyncio.sleep(self._interval)
+                # Everything is read again from the start's first line, so nothing is counted twice.
+                self._start_log = StartLog()
+
+    def _take_lines(self, lines: tuple[LogLine, ...]) -> None:
+        self._problems.pop("log", None)
+        for line in lines:
+            if line.invocation_id and line.invocation_id != self._log_invocation:
+                self._start_log = StartLog()
+                self._log_invocation = line.invocation_id
+                self._hot_seen = 0
+            if line.invocation_id == self._log_invocation:
+                self._start_log = self._start_log.add(line)
+        self._note_hot_changes()
+        service = self._next.service
+        if service is not None and service.value.invocation_id == self._log_invocation:
+            self._set(log=_now(self._start_log))
+            self._publish()
+        if len(self._start_log.hot_changes) != self._hot_read:
+            # What is in effect changed, so what the server says of it is old.
+            self._hot_read = len(self._start_log.hot_changes)
+            self._slow_at = 0.0
+
+    def _forget_start(self, service: ServiceState) -> None:
+        """Another start: nothing that was said by or about the one before is true of it."""
+        self._meter.restart()
+        self._slow_at = 0.0
+        self._decode_seen = 0
+        for source in ("server", "metrics", "loads", "process"):
+            self._problems.pop(source, None)
+        mine = self._log_invocation == service.invocation_id
+        self._set(
+            server=None,
+            loads=None,
+            metrics=None,
+            process=None,
+            rates=Rates(),
+            ready=False,
+            log=_now(self._start_log) if mine else None,
+        )
+        if self._history is not None and service.invocation_id is not None and service.started_at is not None:
+            self._history.add_mark(self._key, Mark(service.started_at, MarkKind.RESTART, f"start {service.invocation_id[:8]}"))
+
+    def _note_hot_changes(self) -> None:
+        changes = self._start_log.hot_changes
+        for point in changes[self._hot_seen :]:
+            if point.change.accepted and point.at is not None and self._history is not None:
+                self._history.add_mark(self._key, Mark(point.at, MarkKind.HOT, f"{point.change.name} {point.change.new}"))
+        self._hot_seen = len(changes)
+
+    def _decode_line(self) -> DecodeBatch | None:
+        """The newest decode line since the last sample, unless it counts idle time."""
+        new = [point for point in self._start_log.decode if point.number > self._decode_seen]
+        if not new:
+            return None
+        self._decode_seen = new[-1].number
+        return None if new[-1].after_idle else new[-1].batch
+
+    async def _read(self, source: str, reading: Awaitable[T]) -> T | None:
+        """The answer of one source; ``None`` when it failed, with the reason noted."""
+        self._failure = None
+        try:
+            found = await reading
+        except HostError as error:
+            self._failure = error.failure if isinstance(error, EngineHttpError) else None
+            self._problems[source] = str(error)
+            return None
+        self._problems.pop(source, None)
+        return found
+
+    def _set(self, **parts: object) -> None:
+        """Note the parts that were read; :meth:`_publish` shows them. Other loops may have set others meanwhile, so only these
+        are replaced."""
+        # dataclasses.replace cannot check keywords that are collected; a wrong name fails the first test that polls.
+        self._next = replace(self._next, **parts)  # type: ignore[arg-type]
+
+    def _publish(self) -> None:
+        if self._next.problems != self._problems:
+            self._set(problems=dict(self._problems))
+        if self._next != self._shown:
+            self._shown = self._next
+            self._board.put(self._next)
+
+    def _invocation(self) -> str | None:
+        return self._next.service.value.invocation_id if self._next.service else None
+
+
+def _now(value: T) -> Aged[T]:
+    return Aged(value, time.monotonic())
+
+
+def _sample(rates: Rates, at: float) -> Sample:
+    return Sample(
+        at,
+        decode_tok_s=rates.decode_tok_s,
+        commit_length=None if rates.commit_stale else rates.commit_length,
+        running=rates.running,
+        queued=rates.queued,
+        kv_usage=rates.kv_usage,
+    )
