@@ -92,6 +92,8 @@ class Knob:
     flags with neither, this process's own command line."""
     default_text: str = ""
     """What the engine does when the flag is not given, in words."""
+    default: Value | None = None
+    """The same as a canonical value; ``None`` when the engine chooses (by model, memory or drafter)."""
 
     def parse(self, text: str) -> Value:
         """The canonical value of ``text`` as a user or a source wrote it.
@@ -238,6 +240,7 @@ _CATALOGUE = (
         internal_fields=("algorithm",),
         log_keys=("algorithm",),
         default_text="plain decoding",
+        default=PLAIN,
     ),
     Knob(
         "speculation",
@@ -268,6 +271,7 @@ _CATALOGUE = (
         minimum=1,
         steps=(OFF, 512, 1024, 2048, 4096),
         default_text="off",
+        default=OFF,
     ),
     Knob(
         "layers_window",
@@ -276,11 +280,13 @@ _CATALOGUE = (
         "tokens",
         "The drafter's own sliding attention layers. 'config' runs them as trained; 'off' lets them attend to everything.",
         ("--speculative-draft-layers-window",),
+        server_fields=("speculative_draft_layers_window",),
         internal_fields=("layers_window",),
         log_keys=("layers_window",),
         minimum=1,
         steps=(CONFIG, OFF),
         default_text="as trained (config)",
+        default=CONFIG,
     ),
     Knob(
         "tree_budget",
@@ -390,6 +396,7 @@ _CATALOGUE = (
         minimum=1,
         evidence=(Source.SERVER, Source.PROCESS),
         default_text="1",
+        default=1,
     ),
     Knob(
         "mem_fraction",

@@ -20,6 +20,7 @@ from .evidence.reading import UNREAD as UNREAD
 from .evidence.reading import Known as Known
 from .evidence.reading import Reading as Reading
 from .evidence.server import Loads, ServerInfo
+from .hosts.service import RunState as RunState
 from .hosts.service import ServiceConfig, ServiceState
 
 T = TypeVar("T")

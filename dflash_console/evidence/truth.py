@@ -1,0 +1,125 @@
+"""One setting as every source gives it: the row of readings under the truth table's verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine_launch.spec.drafter_config import DrafterConfig
+
+from ..knobs import OFF, Knob, Source, Value
+from .command import command_reading, find_engine, no_engine
+from .drafter import trained_reading
+from .engine_log import StartLog, compact_cache_reading, log_reading
+from .reading import Known, Reading, absent, unknown, valued
+from .server import ServerInfo, compact_cache_in_effect, in_effect_reading, server_reading
+
+NOT_RUNNING = "the engine is not running"
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """Everything that was read of one service, as far as it was read (``None`` = not)."""
+
+    command: Sequence[str] | None = None
+    """The command that the configuration files ask for."""
+    command_file: str = "unit file"
+    loaded: Sequence[str] | None = None
+    argv: Sequence[str] | None = None
+    """The main process's command line."""
+    server: ServerInfo | None = None
+    log: StartLog | None = None
+    drafter: DrafterConfig | None = None
+    running: bool = True
+    """False: the service is stopped, so that nothing is in effect."""
+
+
+def readings(witnesses: Witnesses, knob: Knob) -> dict[Source, Reading]:
+    """``knob`` in every column."""
+    return {
+        Source.TRAINED: trained_reading(witnesses.drafter, knob),
+        Source.UNIT: command_reading(witnesses.command, knob, witnesses.command_file),
+        Source.LOADED: command_reading(witnesses.loaded, knob, "loaded command"),
+        Source.PROCESS: process_reading(witnesses, knob),
+        Source.SERVER: report_reading(witnesses, knob),
+        Source.LOG: log_reading(witnesses.log, knob) if witnesses.running else unknown(NOT_RUNNING),
+    }
+
+
+def process_reading(witnesses: Witnesses, knob: Knob) -> Reading:
+    """The process's own command line; *unknown* where the main process is a wrapper or a container's client."""
+    if not witnesses.running:
+        return unknown(NOT_RUNNING)
+    if witnesses.argv is None:
+        return unknown("the process has not been read")
+    found = find_engine(witnesses.argv)
+    if found is None:
+        return unknown(f"cannot see the engine's command line: {no_engine(witnesses.argv)}")
+    if found.container:
+        return unknown("the main process is a container's client: its words are not the engine's process")
+    return command_reading(witnesses.argv, knob, "process")
+
+
+def report_reading(witnesses: Witnesses, knob: Knob) -> Reading:
+    """What the server reports: in effect now where it says so, else what it was asked at start."""
+    if not witnesses.running:
+        return unknown(NOT_RUNNING)
+    now = in_effect_reading(witnesses.server, knob)
+    if now.known is not Known.UNKNOWN or now.text:
+        return now
+    return server_reading(witnesses.server, knob)
+
+
+def in_effect(witnesses: Witnesses, knob: Knob) -> Reading:
+    """The value in effect now, from the strongest evidence there is: the engine's own report, else this start's log.
+
+    A report that is older than a hot change in the log (it still says the value from before the change) gives way to it.
+    """
+    if not witnesses.running:
+        return unknown(NOT_RUNNING)
+    logged = log_reading(witnesses.log, knob)
+    reported = in_effect_reading(witnesses.server, knob)
+    if reported.known is not Known.VALUE:
+        return logged
+    if witnesses.log is not None and knob.hot_name is not None:
+        for point in reversed(witnesses.log.hot_changes):
+            if point.change.accepted and point.change.name == knob.hot_name:
+                return logged if _same_text(point.change.old, reported) else reported
+    return reported
+
+
+def changed_while_running(witnesses: Witnesses, knob: Knob) -> bool:
+    """Whether ``knob`` now differs from what the engine started with because somebody changed it hot."""
+    log, server = witnesses.log, witnesses.server
+    if log is not None and any(point.change.accepted and point.change.name == knob.hot_name for point in log.hot_changes):
+        return True
+    if server is None or not server.startup:
+        return False
+    now, then = in_effect_reading(server, knob), server_reading(server, knob)
+    return now.known is Known.VALUE and then.known is Known.VALUE and now.value != then.value
+
+
+def compact_cache_readings(witnesses: Witnesses, window: Mapping[Source, Reading], knob: Knob) -> dict[Source, Reading]:
+    """The compact cache in every column; where a source does not name it, it follows from that source's draft window."""
+    server = compact_cache_in_effect(witnesses.server) if witnesses.running else unknown(NOT_RUNNING)
+    return {
+        Source.TRAINED: absent("not fixed by training"),
+        **{source: _follows(window[source]) for source in (Source.UNIT, Source.LOADED, Source.PROCESS)},
+        Source.SERVER: server if server.known is Known.VALUE else _follows(window[Source.SERVER]),
+        Source.LOG: compact_cache_reading(witnesses.log, knob) if witnesses.running else unknown(NOT_RUNNING),
+    }
+
+
+def _follows(window: Reading) -> Reading:
+    if window.known is Known.UNKNOWN:
+        return window
+    on: Value = window.known is Known.VALUE and window.value != OFF
+    return valued(on, "", window.where, "follows from the window")
+
+
+def _same_text(text: str, reading: Reading) -> bool:
+    if text in ("0", "None") and reading.value == OFF:
+        return True
+    if isinstance(reading.value, bool):
+        return text == str(int(reading.value))
+    return text == reading.text
