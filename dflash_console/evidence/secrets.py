@@ -32,6 +32,13 @@ _QUERY = re.compile(r"(?P<head>[?&](?:token|key|api_key|access_token)=)(?P<value
 _URL = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)(?P<value>[^\s/@]+)(?=@)", re.IGNORECASE)
 
 
+_HINT = re.compile(
+    r"(?i:key|passw|passphrase|secret|credential|authorization|bearer|pwd|(?:auth|hf|access|refresh|session|admin|api)[-_]?token)"
+    r"|TOKEN|--[a-z-]*token\b|[?&]token=|://[^/\s]*@"
+)
+"""Something that a secret's name or place contains: most log lines have none and are passed on unread."""
+
+
 def is_secret_name(name: str) -> bool:
     """Whether a flag, variable or field of this name holds a secret (``--api-key``, ``HF_TOKEN``, ``ssl_keyfile_password``)."""
     bare = name.strip().strip("-")
@@ -62,7 +69,7 @@ def mask_argv(argv: Sequence[str]) -> tuple[str, ...]:
 
 def mask_text(text: str) -> str:
     """``text`` with every value masked that follows a secret's name; other bytes are untouched."""
-    if not any(mark in text for mark in "=:- "):
+    if _HINT.search(text) is None:
         return text
     masked = _HEADER.sub(lambda m: m["head"] + MASK, text)
     masked = _BEARER.sub(lambda m: m["head"] + MASK, masked)
