@@ -1,0 +1,73 @@
+"""What every command works with: the configuration, the output, and the host's session."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ..config import Config, LoadedConfig, load_config
+from ..paths import Paths, default_paths
+from .options import CommonOptions
+from .outcome import CommandError, ExitCode
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..session import HostSession
+
+
+class Context:
+    """One run of one command."""
+
+    def __init__(self, name: str, output: Output, common: CommonOptions) -> None:
+        self.name = name
+        """The command, as typed."""
+        self.output = output
+        self.common = common
+
+    @cached_property
+    def paths(self) -> Paths:
+        return default_paths()
+
+    @cached_property
+    def loaded(self) -> LoadedConfig:
+        """The configuration file, and what is wrong with it (said once, on standard error)."""
+        loaded = load_config(self.paths.config_file)
+        for problem in loaded.problems:
+            self.output.note(f"ddtree-console: {problem} (the defaults are used)")
+        return loaded
+
+    @property
+    def config(self) -> Config:
+        """What is in effect: the file, and ``--read-only`` over it."""
+        config = self.loaded.config
+        return replace(config, read_only=True) if self.common.read_only else config
+
+    def refuse_when_read_only(self) -> None:
+        """Raises: CommandError: nothing may be changed."""
+        if self.config.read_only:
+            where = "--read-only was given" if self.common.read_only else f"read_only = true in {self.paths.config_file}"
+            raise CommandError(f"{self.name} would change the host, and {where}: nothing was done")
+
+    @contextlib.asynccontextmanager
+    async def session(self, *, watch: bool = True) -> AsyncIterator[HostSession]:
+        """The host's service, opened and (unless ``watch`` is false) watched.
+
+        Raises:
+            CommandError: the host or the unit cannot be opened, or something on it did not work.
+        """
+        from ..hosts.transport import HostError
+        from ..session import NoSuchHost, SeveralUnits, open_session
+
+        try:
+            session = await open_session(self.common.host, self.common.unit, config=self.config, paths=self.paths, watch=watch)
+            try:
+                yield session
+            finally:
+                await session.close()
+        except (NoSuchHost, SeveralUnits) as problem:
+            raise CommandError(str(problem), ExitCode.USAGE) from None
+        except HostError as problem:
+            raise CommandError(str(problem)) from None

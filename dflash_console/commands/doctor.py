@@ -1,0 +1,67 @@
+"""``doctor``: what would keep the console or the engine from working, here and on the host."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+
+from ..doctor import Check, CheckStatus, check_machine
+from .context import Context
+from .options import DoctorOptions
+from .outcome import CommandError, ExitCode
+from .output import Cell, Output, Tone
+
+_MARKS = {
+    CheckStatus.OK: Cell("✓", Tone.GOOD),
+    CheckStatus.WARNING: Cell("!", Tone.CAUTION),
+    CheckStatus.FAILED: Cell("✗", Tone.BAD),
+    CheckStatus.UNKNOWN: Cell("?", Tone.FAINT),
+}
+
+
+def run(context: Context, options: DoctorOptions) -> ExitCode:
+    return asyncio.run(_doctor(context))
+
+
+async def _doctor(context: Context) -> ExitCode:
+    from ..host_checks import check_host, check_launcher
+    from ..hosts.local import LocalTransport
+
+    transport = LocalTransport()
+    machine = await check_machine(transport, context.paths, context.loaded, os.environ, _terminal_size())
+    host: tuple[Check, ...]
+    try:
+        async with context.session() as session:
+            name = session.host
+            if session.embedded and any(check.name == "engine packages" and check.status is CheckStatus.OK for check in machine):
+                machine += await check_launcher(transport)
+            host = await check_host(session.transport, await session.watcher.settled())
+    except CommandError as problem:
+        name = context.common.host or context.config.default_host
+        host = (Check("host", CheckStatus.FAILED, str(problem)),)
+    if context.output.json_wanted:
+        rows = [("machine", check) for check in machine] + [("host", check) for check in host]
+        context.output.document(
+            {"checks": [{"of": of, "name": one.name, "status": one.status.value, "message": one.message} for of, one in rows]}
+        )
+    else:
+        print_checks(context.output, "this machine", machine)
+        context.output.line()
+        print_checks(context.output, name, host)
+    failed = any(check.status is CheckStatus.FAILED for check in (*machine, *host))
+    return ExitCode.FAILED if failed else ExitCode.FINE
+
+
+def print_checks(output: Output, title: str, checks: Sequence[Check]) -> None:
+    output.line(title, Tone.STRONG)
+    output.table([[_MARKS[check.status], check.name, check.message] for check in checks], indent=2)
+
+
+def _terminal_size() -> tuple[int, int] | None:
+    if not sys.stdout.isatty():
+        return None
+    size = shutil.get_terminal_size()
+    return size.columns, size.lines

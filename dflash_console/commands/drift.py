@@ -1,0 +1,68 @@
+"""``drift``: each setting as every source gives it, and the verdict in words."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..drift import TruthRow, TruthTable, drift_items, truth_table, witnesses_of
+from ..evidence.reading import Known, Reading
+from ..knobs import Source
+from .context import Context
+from .options import DriftOptions
+from .outcome import ExitCode
+from .output import Cell, JsonValue, Output, Tone
+
+
+def run(context: Context, options: DriftOptions) -> ExitCode:
+    return asyncio.run(_drift(context))
+
+
+async def _drift(context: Context) -> ExitCode:
+    async with context.session() as session:
+        state = await session.watcher.settled()
+    table = truth_table(state)
+    if context.output.json_wanted:
+        context.output.document({"items": [row_json(row) for row in table.rows]})
+    elif not witnesses_of(state).running:
+        context.output.line(f"{state.unit} is not running, so nothing can disagree with its unit file yet")
+    else:
+        print_table(context.output, table)
+    return ExitCode.DRIFT if drift_items(table) else ExitCode.FINE
+
+
+def row_json(row: TruthRow) -> dict[str, JsonValue]:
+    """One setting: its value per source (``null`` = unknown or not named there) and the verdict."""
+    values = {source.value: _json(row.readings.get(source)) for source in Source}
+    return {"knob": row.knob, **values, "verdict": row.verdict.value, "message": row.message}
+
+
+def _json(reading: Reading | None) -> JsonValue:
+    return reading.value if reading is not None and reading.known is Known.VALUE else None
+
+
+def _text(reading: Reading | None) -> str | Cell:
+    if reading is None or reading.known is Known.UNKNOWN:
+        return Cell("?", Tone.FAINT)
+    if reading.known is Known.ABSENT:
+        return Cell("–", Tone.FAINT)
+    return reading.text
+
+
+def print_table(output: Output, table: TruthTable) -> None:
+    """The table and, under it, one sentence for each row that is not fine."""
+    drifted = {row.knob for row in drift_items(table)}
+    output.table(
+        [
+            [
+                row.knob,
+                *(_text(row.readings.get(source)) for source in Source),
+                Cell(row.verdict.value, Tone.BAD if row.knob in drifted else None),
+            ]
+            for row in table.rows
+        ],
+        header=["setting", *(source.value for source in Source), "verdict"],
+    )
+    said = [row for row in table.rows if row.message]
+    if said:
+        output.line()
+        output.table([[Cell("✗", Tone.BAD) if row.knob in drifted else " ", row.knob, row.message] for row in said])

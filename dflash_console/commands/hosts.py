@@ -1,0 +1,63 @@
+"""``hosts``: the configured hosts, and what runs on those that this release can reach."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from ..config import EMBEDDED
+from .context import Context
+from .options import HostsOptions
+from .outcome import CommandError, ExitCode
+from .output import JsonValue
+
+
+def run(context: Context, options: HostsOptions) -> ExitCode:
+    return asyncio.run(_hosts(context))
+
+
+async def _hosts(context: Context) -> ExitCode:
+    config = context.config
+    rows = [await _row(context, name) for name in config.host_names()]
+    if context.output.json_wanted:
+        context.output.document({"default": config.default_host, "hosts": rows})
+        return ExitCode.FINE
+    context.output.table(
+        [
+            [
+                ("* " if row["name"] == config.default_host else "  ") + str(row["name"]),
+                str(row["address"] or "–"),
+                str(row["unit"] or "–"),
+                str(row["state"]),
+                str(row["note"] or ""),
+            ]
+            for row in rows
+        ],
+        header=["  host", "address", "unit", "state", ""],
+    )
+    return ExitCode.FINE
+
+
+async def _row(context: Context, name: str) -> dict[str, JsonValue]:
+    entry = context.config.host(name)
+    row: dict[str, JsonValue] = {
+        "name": name,
+        "address": None if name == EMBEDDED else entry.address or name,
+        "unit": entry.unit or None,
+        "note": entry.note or ("this machine's embedded engine" if name == EMBEDDED else None),
+    }
+    if name != EMBEDDED:
+        return {**row, "state": "not asked", "problem": "hosts over SSH come with the next release"}
+    here = Context(context.name, context.output, replace(context.common, host=name))
+    try:
+        async with here.session(watch=False) as session:
+            state = await session.service.state()
+            return {
+                **row,
+                "unit": session.unit,
+                "state": state.state.value,
+                "invocation_id": state.invocation_id,
+                "problem": None,
+            }
+    except CommandError as problem:
+        return {**row, "state": "unknown", "problem": str(problem)}

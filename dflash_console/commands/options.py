@@ -1,0 +1,105 @@
+"""What each command was asked: the command line, checked, as records. Standard library only; the parser imports this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True)
+class CommonOptions:
+    """Options of every command."""
+
+    json: bool = False
+    host: str | None = None
+    """A configured host's name or an SSH destination; ``None`` = the configuration's default."""
+    unit: str | None = None
+    """The service; ``None`` = the host's configured or only one."""
+    read_only: bool = False
+    """Refuse everything that changes the host."""
+
+
+class ApplyMode(Enum):
+    """How a change is to reach the engine."""
+
+    AUTO = "auto"
+    """While it runs where it can, else by a restart."""
+    HOT = "hot"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True)
+class ConsoleOptions:
+    """No command: the screens."""
+
+
+@dataclass(frozen=True)
+class StatusOptions:
+    pass
+
+
+@dataclass(frozen=True)
+class DriftOptions:
+    pass
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    settings: tuple[str, ...] = ()
+    """``KNOB=VALUE`` as written."""
+    profile: str | None = None
+    mode: ApplyMode = ApplyMode.AUTO
+
+
+@dataclass(frozen=True)
+class ApplyOptions(PlanOptions):
+    yes: bool = False
+    rollback_on_failure: bool = False
+    drain: bool = False
+    resume: bool = False
+    """Go on with an operation that was cut off, instead of beginning one."""
+
+
+@dataclass(frozen=True)
+class LifecycleOptions:
+    """``start``, ``stop``, ``restart`` and ``rollback``."""
+
+    yes: bool = False
+    rollback_on_failure: bool = False
+    drain: bool = False
+
+
+@dataclass(frozen=True)
+class LogsOptions:
+    follow: bool = False
+    this_start: bool = False
+    lines: int = 200
+
+
+@dataclass(frozen=True)
+class PromptOptions:
+    text: str | None = None
+    """``-`` = read it from standard input."""
+    copies: int = 1
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    ignore_eos: bool = False
+    raw: bool = False
+    """Continue the text as it stands, without the chat template."""
+    algorithm: str | None = None
+    settings: tuple[str, ...] = ()
+    """Settings of these requests only, ``KNOB=VALUE``."""
+    suite: str | None = None
+    depth: int = 0
+
+
+@dataclass(frozen=True)
+class HostsOptions:
+    pass
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    pass

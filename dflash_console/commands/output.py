@@ -1,0 +1,136 @@
+"""What a command prints: one JSON document for programs, or plain text for people.
+
+Text that came from a host (log lines, names, model output) is data: control characters are taken out before it is shown,
+so that it can neither move the cursor nor colour the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TextIO
+
+from ..evidence.terminal_text import strip_escapes
+
+JsonValue = str | int | float | bool | None | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+"""What a JSON document is made of."""
+
+
+class Tone(Enum):
+    """What a piece of text says, beside its words: shown as colour where the terminal has it."""
+
+    GOOD = "32"
+    BAD = "31"
+    CAUTION = "33"
+    FAINT = "2"
+    STRONG = "1"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A table's cell with a tone; plain strings are cells without one."""
+
+    text: str
+    tone: Tone | None = None
+
+
+_DIRECTION = re.compile(r"[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Marks that turn the direction of writing: they can make a line read as another."""
+
+
+def clean(text: str) -> str:
+    """``text`` without escape sequences, control and direction characters; tabs and line ends stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _DIRECTION.sub("", strip_escapes(text)).replace("\r", "")
+
+
+class Output:
+    """Standard output and error of one command."""
+
+    def __init__(self, *, json_wanted: bool, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
+        self._out = sys.stdout if stdout is None else stdout
+        self._err = sys.stderr if stderr is None else stderr
+        self.json_wanted = json_wanted
+        self._colour = not json_wanted and _has_colour(self._out)
+
+    @property
+    def interactive(self) -> bool:
+        """Whether somebody is there to be asked."""
+        return not self.json_wanted and sys.stdin is not None and sys.stdin.isatty() and self._out.isatty()
+
+    def document(self, value: JsonValue) -> None:
+        """Print the command's JSON document. Unlike text it holds remote strings as they are: JSON escapes them."""
+        self._out.write(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+        self._out.flush()
+
+    def record(self, value: JsonValue) -> None:
+        """Print one JSON document on a line of its own (streams of records)."""
+        self._out.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+        self._out.flush()
+
+    def line(self, text: str = "", tone: Tone | None = None) -> None:
+        self._out.write(self.paint(clean(text), tone) + "\n")
+        self._out.flush()
+
+    def write(self, text: str, tone: Tone | None = None) -> None:
+        """Text without a line end: answers as they stream."""
+        self._out.write(self.paint(clean(text), tone))
+        self._out.flush()
+
+    def note(self, text: str) -> None:
+        """A remark beside the result, on standard error."""
+        self._err.write(clean(text) + "\n")
+        self._err.flush()
+
+    def error(self, message: str) -> None:
+        """The sentence that a failed command ends with; with ``--json`` also as a document."""
+        if self.json_wanted:
+            self.document({"error": message})
+        self.note(f"ddtree-console: {message}")
+
+    def paint(self, text: str, tone: Tone | None) -> str:
+        return f"\x1b[{tone.value}m{text}\x1b[0m" if self._colour and tone is not None and text else text
+
+    def table(self, rows: Sequence[Sequence[str | Cell]], *, header: Sequence[str] = (), indent: int = 0) -> None:
+        """Columns padded to their widest cell, the last one unpadded."""
+        cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+        cells = [[Cell(clean(cell.text).replace("\n", " "), cell.tone) for cell in row] for row in cells]
+        if header:
+            cells.insert(0, [Cell(title, Tone.FAINT) for title in header])
+        if not cells:
+            return
+        widths = [max(width(row[column].text) for row in cells if column < len(row)) for column in range(max(map(len, cells)))]
+        for row in cells:
+            parts = [
+                self.paint(cell.text, cell.tone) + " " * (widths[column] - width(cell.text) if column < len(row) - 1 else 0)
+                for column, cell in enumerate(row)
+            ]
+            self._out.write(" " * indent + "  ".join(parts).rstrip() + "\n")
+        self._out.flush()
+
+    def ask(self, question: str) -> bool:
+        """A yes-or-no question; anything but yes is no."""
+        self._out.write(f"{question} [y/N] ")
+        self._out.flush()
+        return sys.stdin.readline().strip().casefold() in ("y", "yes")
+
+
+def width(text: str) -> int:
+    """Columns that ``text`` takes in a terminal (East Asian wide characters take two, combining ones none)."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text
+    )
+
+
+def _has_colour(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"

@@ -1,0 +1,226 @@
+"""``prompt``: fire one prompt, copies of it or a suite, show the answers as they come and what each one measured."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+
+from ..knobs import PLAIN, KnobError, Value, find_knob, parse_settings
+from ..load.client import PromptClient
+from ..load.records import Chunk, RequestRecord
+from ..load.request import Endpoint, ParamValue, PromptRequest
+from ..load.suite import SuiteError, filler, load_suite
+from ..load.summary import LoadSummary, summarise
+from .context import Context
+from .options import PromptOptions
+from .outcome import CommandError, ExitCode, UsageError
+from .output import Cell, JsonValue, Output, Tone
+
+
+def run(context: Context, options: PromptOptions) -> ExitCode:
+    requests = build_requests(options)
+    return asyncio.run(_fire(context, requests))
+
+
+def build_requests(options: PromptOptions) -> tuple[PromptRequest, ...]:
+    """The requests that the command line asks for.
+
+    Raises:
+        UsageError: no prompt, an unknown suite, or a setting that is not one of a request.
+    """
+    try:
+        params = request_params(options)
+        texts = _texts(options)
+    except (KnobError, SuiteError) as problem:
+        raise UsageError(str(problem)) from None
+    return tuple(
+        PromptRequest(
+            PromptRequest.of(text).messages,
+            Endpoint.GENERATE if options.raw else Endpoint.CHAT,
+            max_tokens=options.max_tokens,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            # With one seed for all, copies would be the same answer n times.
+            seed=None if options.seed is None else options.seed + number,
+            ignore_eos=options.ignore_eos,
+            custom_params=params,
+        )
+        for number, text in enumerate(texts)
+    )
+
+
+def request_params(options: PromptOptions) -> dict[str, ParamValue]:
+    """``sampling_params.custom_params`` for these requests.
+
+    Raises:
+        KnobError: a setting that the engine does not take per request; the message says how to change it.
+    """
+    settings: Mapping[str, Value] = parse_settings(options.settings)
+    params: dict[str, ParamValue] = {}
+    for name, value in settings.items():
+        knob = find_knob(name)
+        if knob.request_param is None or isinstance(value, str):
+            raise KnobError(f"{name}={value} cannot be set for one request; change the engine with: apply --set {name}={value}")
+        params[knob.request_param] = value
+    if options.algorithm is not None:
+        algorithm = find_knob("algorithm").parse(options.algorithm)
+        if algorithm != PLAIN:
+            raise KnobError(
+                f"--algorithm {algorithm} cannot be set for one request, only PLAIN (no speculation) can; "
+                f"change the engine with: apply --set algorithm={algorithm} --restart"
+            )
+        params["speculative"] = False
+    return params
+
+
+def _texts(options: PromptOptions) -> list[str]:
+    if options.suite is not None:
+        if options.text is not None:
+            raise UsageError("give a prompt or --suite, not both")
+        return [prompt.text for prompt in load_suite(options.suite, depth=options.depth).prompts] * options.copies
+    text = sys.stdin.read() if options.text == "-" else options.text
+    if text is None or not text.strip():
+        raise UsageError('there is no prompt: ddtree-console prompt "Write a haiku about trees.", or --suite coding')
+    if options.depth:
+        text = f"{filler(options.depth)}\n\n{text}"
+    return [text] * options.copies
+
+
+async def _fire(context: Context, requests: tuple[PromptRequest, ...]) -> ExitCode:
+    output = context.output
+    show = _Live(output, alone=len(requests) == 1)
+    ended: dict[int, RequestRecord] = {}
+
+    def done(record: RequestRecord) -> None:
+        ended[record.request] = record
+        show.done(record)
+
+    started = time.perf_counter()
+    interrupted = False
+    async with context.session() as session:
+        engine = await session.engine()
+        async with PromptClient(engine.base_url, api_key=engine.api_key) as client:
+            try:
+                await client.send_many(requests, show.chunk, done)
+            except asyncio.CancelledError:
+                interrupted = True
+    records = tuple(ended[number] for number in sorted(ended))
+    summary = summarise(records, time.perf_counter() - started)
+    if output.json_wanted:
+        output.document({"requests": [record_json(record) for record in records], "summary": summary_json(summary)})
+    elif len(records) > 1:
+        _print_summary(output, summary)
+    if interrupted:
+        raise CommandError(f"interrupted: {len(records)} of {len(requests)} answers had ended, the others were cancelled")
+    failed = [record for record in records if not record.ok]
+    if failed:
+        rest = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
+        output.note(f"ddtree-console: {failed[0].error}{rest}")
+        return ExitCode.FAILED
+    return ExitCode.FINE
+
+
+class _Live:
+    """Answers on the terminal: one alone streams, several are shown each when it has ended."""
+
+    def __init__(self, output: Output, *, alone: bool) -> None:
+        self._output = output
+        self._alone = alone
+
+    def chunk(self, chunk: Chunk) -> None:
+        if self._alone and not self._output.json_wanted:
+            self._output.write(chunk.text, Tone.FAINT if chunk.reasoning else None)
+
+    def done(self, record: RequestRecord) -> None:
+        output = self._output
+        if output.json_wanted:
+            return
+        if not self._alone:
+            output.line(f"── {record.request + 1} " + "─" * 40, Tone.FAINT)
+            output.write(record.text)
+        if record.text and not record.text.endswith("\n"):
+            output.line()
+        if words := figures(record):
+            output.line(words, Tone.FAINT)
+        if record.error and not self._alone:
+            output.line(f"failed: {record.error}", Tone.BAD)
+
+
+def figures(record: RequestRecord) -> str:
+    """One request's figures in one line; what is not known is left out, not shown as zero."""
+    parts = [record.counted] if record.chunks else []
+    if record.ttft_s is not None:
+        parts.append(f"TTFT {record.ttft_s * 1000:.0f} ms")
+    if record.decode_tok_s is not None:
+        parts.append(f"{record.decode_tok_s:.1f} tok/s ({record.decode_source.value})")
+    if record.commit_length is not None:
+        parts.append(f"commit length {record.commit_length:.2f} ({record.commit_source.value})")
+    if record.verify_calls is not None:
+        parts.append(f"{record.verify_calls} verifies")
+    if record.tokens_per_chunk is not None:
+        parts.append(f"{record.tokens_per_chunk:.2f} tokens per chunk")
+    if record.cached_tokens:
+        parts.append(f"{record.cached_tokens} of {record.prompt_tokens} prompt tokens cached")
+    if record.finish_reason:
+        parts.append(f"ended by {record.finish_reason}")
+    return " · ".join(parts)
+
+
+def _print_summary(output: Output, summary: LoadSummary) -> None:
+    def number(value: float | None, form: str) -> str:
+        return "–" if value is None else format(value, form)
+
+    output.line()
+    output.table(
+        [
+            ["requests", f"{summary.requests}" + (f", {summary.failed} failed" if summary.failed else "")],
+            ["tokens", f"{number(summary.completion_tokens, 'd')} in {summary.wall_s:.2f} s"],
+            ["throughput", Cell(f"{number(summary.tok_s, '.1f')} tok/s over all, prefill and waiting included", Tone.STRONG)],
+            ["decode", f"{number(summary.decode_tok_s, '.1f')} tok/s per request (median)"],
+            ["commit length", f"{number(summary.commit_length, '.2f')} over {number(summary.verify_calls, 'd')} verifies"],
+            ["TTFT", f"{number(summary.ttft_p50_s, '.3f')} s median, {number(summary.ttft_p95_s, '.3f')} s p95"],
+        ]
+    )
+
+
+def record_json(record: RequestRecord) -> dict[str, JsonValue]:
+    """One request as JSON; ``null`` = not reported."""
+    return {
+        "text": record.text,
+        "reasoning_text": record.reasoning_text or None,
+        "token_ids": record.token_ids or None,
+        "prompt_tokens": record.prompt_tokens,
+        "completion_tokens": record.completion_tokens,
+        "cached_tokens": record.cached_tokens,
+        "chunks": record.chunks,
+        "tokens_per_chunk": record.tokens_per_chunk,
+        "ttft_s": record.ttft_s,
+        "total_s": record.total_s,
+        "decode_tok_s": record.decode_tok_s,
+        "decode_source": record.decode_source.value,
+        "commit_length": record.commit_length,
+        "commit_source": record.commit_source.value,
+        "accept_histogram": record.accept_histogram,
+        "verify_calls": record.verify_calls,
+        "finish_reason": record.finish_reason,
+        "error": record.error,
+    }
+
+
+def summary_json(summary: LoadSummary) -> dict[str, JsonValue]:
+    """A batch as JSON."""
+    return {
+        "requests": summary.requests,
+        "failed": summary.failed,
+        "completion_tokens": summary.completion_tokens,
+        "wall_s": summary.wall_s,
+        "tok_s": summary.tok_s,
+        "decode_tok_s": summary.decode_tok_s,
+        "ttft_p50_s": summary.ttft_p50_s,
+        "ttft_p95_s": summary.ttft_p95_s,
+        "commit_length": summary.commit_length,
+        "accept_histogram": summary.accept_histogram,
+        "verify_calls": summary.verify_calls,
+    }

@@ -1,0 +1,186 @@
+"""Checks of a host: its service, its server, its figures, its GPUs, and processes that should not be there."""
+
+from __future__ import annotations
+
+import sys
+
+from .doctor import Check, CheckStatus
+from .evidence.command import find_engine
+from .evidence.gpu import APPS_QUERY, GpuProcess, parse_compute_apps
+from .evidence.process import parse_cmdline
+from .hosts.service import RunState
+from .hosts.transport import HostError, Transport
+from .state import HostState
+
+SCAN_LIMIT = 20_000
+"""Processes looked at when searching for stray engines."""
+
+
+def check_service(state: HostState) -> Check:
+    """The service manager's word."""
+    if state.service is None:
+        return Check("service", CheckStatus.UNKNOWN, state.problems.get("service", "the service has not been read"))
+    service = state.service.value
+    detail = f": {service.detail}" if service.detail else ""
+    if service.state is RunState.RUNNING:
+        return Check("service", CheckStatus.OK, f"{state.unit} is running, pid {service.main_pid}")
+    if service.state is RunState.FAILED:
+        advice = "ddtree-console logs --this-start shows why"
+        return Check("service", CheckStatus.FAILED, f"{state.unit} failed ({service.result or 'no result'}){detail}; {advice}")
+    if service.state is RunState.MISSING:
+        return Check("service", CheckStatus.FAILED, f"there is no {state.unit}{detail}")
+    return Check("service", CheckStatus.OK, f"{state.unit} is {service.state.value}{detail}")
+
+
+def check_configuration(state: HostState) -> Check:
+    """Whether the unit's files can be read and name an engine."""
+    name = "unit file"
+    if state.config is None:
+        return Check(name, CheckStatus.UNKNOWN, state.problems.get("config", "the configuration has not been read"))
+    config = state.config.value
+    if config.problems:
+        return Check(name, CheckStatus.FAILED, config.problems[0])
+    if find_engine(config.command) is None:
+        return Check(name, CheckStatus.WARNING, "no engine is named in the command: its settings cannot be read or changed")
+    return Check(name, CheckStatus.OK, ", ".join(source.path for source in config.sources))
+
+
+def check_server(state: HostState) -> Check:
+    """The engine's HTTP API."""
+    if not _running(state):
+        return Check("server", CheckStatus.OK, "not running, so nothing to ask")
+    if state.server is None:
+        return Check("server", CheckStatus.FAILED, state.problems.get("server", "it is still loading"))
+    return Check("server", CheckStatus.OK, f"{state.server.value.engine_name} answers")
+
+
+def check_metrics(state: HostState) -> Check:
+    """Whether there are live figures."""
+    if not _running(state) or state.server is None:
+        return Check("metrics", CheckStatus.OK, "not running, so nothing to ask")
+    if state.metrics is None:
+        why = state.problems.get("metrics", "none could be read")
+        return Check("metrics", CheckStatus.WARNING, f"{why}; plots and rates need the flag --enable-metrics")
+    return Check("metrics", CheckStatus.OK, "/metrics answers")
+
+
+def check_drafter(state: HostState) -> Check:
+    """The draft model's configuration."""
+    if state.drafter is None:
+        return Check("drafter", CheckStatus.WARNING, state.problems.get("drafter", "no drafter is configured"))
+    drafter = state.drafter.value
+    return Check("drafter", CheckStatus.OK, f"block size {drafter.block_size}, {drafter.window_text}")
+
+
+async def check_gpus(transport: Transport, state: HostState) -> Check:
+    """The GPU tool, and GPU processes that are not this unit's."""
+    query = ["nvidia-smi", f"--query-compute-apps={','.join(APPS_QUERY)}", "--format=csv"]
+    try:
+        done = await transport.run(query, timeout=15.0)
+    except HostError:
+        status = CheckStatus.OK if state.embedded else CheckStatus.WARNING
+        return Check(
+            "GPUs",
+            status,
+            "nvidia-smi is not there: no GPU figures" + (" (the embedded engine needs none)" if state.embedded else ""),
+        )
+    if not done.ok:
+        said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().partition("\n")[0]
+        return Check("GPUs", CheckStatus.WARNING, f"nvidia-smi failed: {said or f'status {done.status}'}")
+    others = foreign_processes(parse_compute_apps(done.stdout.decode("utf-8", "replace")), await _family(transport, state))
+    if others:
+        named = ", ".join(f"{process.pid} {process.name or '(no name)'}" for process in others[:5])
+        return Check("GPUs", CheckStatus.WARNING, f"{len(others)} processes that are not this unit's hold GPU memory: {named}")
+    return Check("GPUs", CheckStatus.OK, "nvidia-smi answers, no strangers hold GPU memory")
+
+
+def foreign_processes(processes: tuple[GpuProcess, ...], own: frozenset[int]) -> tuple[GpuProcess, ...]:
+    """GPU processes outside the unit's own family of processes."""
+    return tuple(process for process in processes if process.pid not in own)
+
+
+async def check_strays(transport: Transport, state: HostState) -> Check:
+    """Engines that run outside the unit: left from an earlier start, or somebody else's. They hold memory and the port."""
+    name = "stray engines"
+    own = await _family(transport, state)
+    found: list[tuple[int, str]] = []
+    try:
+        pids = [int(entry) for entry in await transport.listdir("/proc") if entry.isdigit()]
+        for pid in pids[:SCAN_LIMIT]:
+            command = find_engine(await _cmdline(transport, pid)) if pid not in own else None
+            # A shell or a supervisor that holds the engine's command as one of its words is not itself the engine.
+            if command is not None and not command.nested and not command.outer:
+                found.append((pid, command.form.value))
+    except HostError as problem:
+        return Check(name, CheckStatus.UNKNOWN, f"the processes cannot be listed: {problem}")
+    if found:
+        listed = ", ".join(f"pid {pid} ({form})" for pid, form in found[:5])
+        return Check(
+            name, CheckStatus.WARNING, f"{len(found)} run outside {state.unit}: {listed}; they may hold the port or memory"
+        )
+    return Check(name, CheckStatus.OK, f"no engine runs outside {state.unit}")
+
+
+async def _cmdline(transport: Transport, pid: int) -> tuple[str, ...]:
+    try:
+        return parse_cmdline(await transport.read(f"/proc/{pid}/cmdline"))
+    except HostError:
+        # It ended between the listing and the look.
+        return ()
+
+
+async def _family(transport: Transport, state: HostState) -> frozenset[int]:
+    """The unit's main process and everything that descends from it."""
+    main = state.service.value.main_pid if state.service else None
+    if main is None:
+        return frozenset()
+    parents: dict[int, int] = {}
+    for entry in await transport.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                stat = await transport.read(f"/proc/{entry}/stat")
+                parents[int(entry)] = int(stat.rpartition(b")")[2].split()[1])
+            except (HostError, IndexError, ValueError):
+                continue
+    family = {main}
+    growing = True
+    while growing:
+        children = {pid for pid, parent in parents.items() if parent in family and pid not in family}
+        growing = bool(children)
+        family |= children
+    return frozenset(family)
+
+
+def _running(state: HostState) -> bool:
+    return state.service is not None and state.service.value.state in (RunState.RUNNING, RunState.STARTING)
+
+
+async def check_launcher(transport: Transport) -> tuple[Check, ...]:
+    """What the launcher's own doctor says of this machine: model, drafter, CPU, memory."""
+    import json
+
+    try:
+        done = await transport.run([sys.executable, "-m", "engine_launch", "doctor", "--json"], timeout=60.0)
+        rows = json.loads(done.stdout)["checks"]
+        words = {"ok": CheckStatus.OK, "warn": CheckStatus.WARNING, "fail": CheckStatus.FAILED}
+        # The port is the unit's business, and python and packages have been checked already.
+        return tuple(
+            Check(f"engine {row['name']}", words[row["status"]], str(row["message"]))
+            for row in rows
+            if row["name"] in ("cpu", "memory", "cache", "model", "drafter")
+        )
+    except (HostError, ValueError, KeyError, TypeError) as problem:
+        return (Check("engine", CheckStatus.UNKNOWN, f"ddtree-launch doctor did not answer: {problem}"),)
+
+
+async def check_host(transport: Transport, state: HostState) -> tuple[Check, ...]:
+    """All checks of the host that ``state`` was read from."""
+    return (
+        check_service(state),
+        check_configuration(state),
+        check_server(state),
+        check_metrics(state),
+        check_drafter(state),
+        await check_gpus(transport, state),
+        await check_strays(transport, state),
+    )

@@ -1,0 +1,89 @@
+"""What commands print: columns, colours only where they belong, and remote text that cannot act on the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dflash_console.commands.output import Cell, Output, Tone, clean, width
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(*, terminal: bool = False, json_wanted: bool = False) -> tuple[Output, io.StringIO]:
+    stream = Terminal() if terminal else io.StringIO()
+    return Output(json_wanted=json_wanted, stdout=stream, stderr=stream), stream
+
+
+def test_columns_line_up_by_what_the_terminal_shows() -> None:
+    output, stream = printed()
+    output.table([["a", "1"], ["日本", "22"], ["e\u0301", "3"]], header=["name", "value"])
+    assert stream.getvalue() == "name  value\na     1\n日本  22\ne\u0301     3\n"
+
+
+def test_a_pipe_gets_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    output, stream = printed()
+    output.line("fine", Tone.GOOD)
+    assert stream.getvalue() == "fine\n"
+
+
+@pytest.mark.parametrize(("no_colour", "term", "coloured"), [("", "xterm", True), ("1", "xterm", False), ("", "dumb", False)])
+def test_a_terminal_gets_colour_unless_it_is_told_not_to(
+    monkeypatch: pytest.MonkeyPatch, no_colour: str, term: str, coloured: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    monkeypatch.setenv("TERM", term)
+    output, stream = printed(terminal=True)
+    output.table([[Cell("fine", Tone.GOOD)]])
+    assert ("\x1b[32m" in stream.getvalue()) is coloured
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[31mred\x1b[0m",
+        "\x1b]0;title\x07red",
+        "\x1b]52;c;aGk=\x1b\\red",
+        "r\x07e\x08d",
+        "\u202ered",
+        "\x9b31mred",
+        "\rred",
+        "\x1bcred",
+    ],
+)
+def test_remote_text_cannot_act_on_the_terminal(text: str) -> None:
+    output, stream = printed(terminal=True)
+    output.line(text)
+    assert stream.getvalue() == "red\n"
+
+
+@given(st.text())
+def test_cleaning_leaves_no_control_character_and_is_done_once(text: str) -> None:
+    cleaned = clean(text)
+    assert not any(ord(letter) < 32 and letter not in "\t\n" for letter in cleaned)
+    assert clean(cleaned) == cleaned
+
+
+def test_json_keeps_the_text_as_it_was() -> None:
+    output, stream = printed(json_wanted=True)
+    output.document({"text": "a\x1b[31mb", "none": None, "list": (1, 2)})
+    assert json.loads(stream.getvalue()) == {"text": "a\x1b[31mb", "none": None, "list": [1, 2]}
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_nobody_is_asked_when_json_is_wanted() -> None:
+    output, _ = printed(terminal=True, json_wanted=True)
+    assert not output.interactive
+
+
+def test_wide_and_combining_letters_are_measured() -> None:
+    assert (width("abc"), width("日本"), width("e\u0301")) == (3, 4, 1)
