@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from .doctor import Check, CheckStatus
-from .evidence.command import find_engine
+from .evidence.command import EngineCommand, find_engine
 from .evidence.gpu import APPS_QUERY, GpuProcess, parse_compute_apps
 from .evidence.process import parse_cmdline
 from .hosts.service import RunState
@@ -108,8 +108,7 @@ async def check_strays(transport: Transport, state: HostState) -> Check:
         pids = [int(entry) for entry in await transport.listdir("/proc") if entry.isdigit()]
         for pid in pids[:SCAN_LIMIT]:
             command = find_engine(await _cmdline(transport, pid)) if pid not in own else None
-            # A shell or a supervisor that holds the engine's command as one of its words is not itself the engine.
-            if command is not None and not command.nested and not command.outer:
+            if command is not None and is_engine(command):
                 found.append((pid, command.form.value))
     except HostError as problem:
         return Check(name, CheckStatus.UNKNOWN, f"the processes cannot be listed: {problem}")
@@ -119,6 +118,12 @@ async def check_strays(transport: Transport, state: HostState) -> Check:
             name, CheckStatus.WARNING, f"{len(found)} run outside {state.unit}: {listed}; they may hold the port or memory"
         )
     return Check(name, CheckStatus.OK, f"no engine runs outside {state.unit}")
+
+
+def is_engine(command: EngineCommand) -> bool:
+    """Whether the process itself is the engine, not a shell, an editor or a search that has its name among its words."""
+    program = command.outer[0].rpartition("/")[2] if command.outer else ""
+    return not command.nested and program.startswith(("python", "ddtree-launch", "sglang"))
 
 
 async def _cmdline(transport: Transport, pid: int) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def print_table(output: Output, table: TruthTable) -> None:
             [
                 row.knob,
                 *(_text(row.readings.get(source)) for source in Source),
-                Cell(row.verdict.value, Tone.BAD if row.knob in drifted else None),
+                Cell(f"{row.verdict.symbol} {row.verdict.value}", Tone.BAD if row.knob in drifted else None),
             ]
             for row in table.rows
         ],
@@ -65,4 +65,6 @@ def print_table(output: Output, table: TruthTable) -> None:
     said = [row for row in table.rows if row.message]
     if said:
         output.line()
-        output.table([[Cell("✗", Tone.BAD) if row.knob in drifted else " ", row.knob, row.message] for row in said])
+        output.table(
+            [[Cell(row.verdict.symbol, Tone.BAD if row.knob in drifted else None), row.knob, row.message] for row in said]
+        )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..drift import TruthTable, drift_items, truth_table, witnesses_of
-from ..evidence.command import command_reading
+from ..drift import TruthTable, drift_items, truth_table
+from ..effective import configured, in_effect
 from ..evidence.metrics import MetricsSample, Rates, rates_between
 from ..evidence.reading import Known, Reading
-from ..evidence.truth import in_effect
 from ..hosts.service import RunState
 from ..knobs import KNOBS, OFF, Value, show_value
 from ..state import HostState
@@ -87,22 +85,6 @@ def live_figures(state: HostState) -> Figures:
     return Figures(rates, whole, SINCE_START if whole is not None else "")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Each shown setting as the running engine has it and as the configuration asks for it."""
-
-    effective: Mapping[str, Reading]
-    configured: Mapping[str, Reading]
-
-
-def read_settings(state: HostState) -> Settings:
-    witnesses = witnesses_of(state)
-    return Settings(
-        {name: in_effect(witnesses, KNOBS[name]) for name in SHOWN},
-        {name: command_reading(witnesses.command, KNOBS[name], witnesses.command_file) for name in SHOWN},
-    )
-
-
 def _value(reading: Reading) -> Value | None:
     return reading.value if reading.known is Known.VALUE else None
 
@@ -116,8 +98,7 @@ def status_json(state: HostState, figures: Figures, table: TruthTable) -> dict[s
     """The whole status; ``null`` = not known or not in effect."""
     service = state.service.value if state.service else None
     server = state.server.value if state.server and state.ready else None
-    settings = read_settings(state)
-    effective = settings.effective
+    effective = {name: in_effect(state, name) for name in SHOWN}
     rates = figures.rates
     return {
         "host": state.host,
@@ -141,7 +122,7 @@ def status_json(state: HostState, figures: Figures, table: TruthTable) -> dict[s
             "compact_cache": compact_cache(_value(effective["draft_window"])),
         },
         "config_sources": {name: reading.where for name, reading in effective.items() if reading.known is Known.VALUE},
-        "configured": {name: _value(reading) for name, reading in settings.configured.items()},
+        "configured": {name: _value(configured(state, name)) for name in SHOWN},
         "metrics": {
             "decode_tok_s": rates.decode_tok_s,
             "decode_source": rates.decode_source or None,
@@ -200,10 +181,9 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
 
 
 def _print_settings(output: Output, state: HostState) -> None:
-    settings = read_settings(state)
     rows: list[list[str | Cell]] = []
     for name in SHOWN:
-        now, asked = settings.effective[name], settings.configured[name]
+        now, asked = in_effect(state, name), configured(state, name)
         if now.known is not Known.VALUE and asked.known is not Known.VALUE:
             continue
         wanted = show_value(asked.value) if asked.known is Known.VALUE else Cell("not given", Tone.FAINT)

@@ -1,0 +1,31 @@
+"""Which value of a setting counts: the one in effect, by the engine's own words, and the one that the configuration asks for."""
+
+from __future__ import annotations
+
+from .drift import witnesses_of
+from .evidence import truth
+from .evidence.command import command_reading
+from .evidence.reading import Reading
+from .knobs import KNOBS
+from .state import HostState
+
+
+def in_effect(state: HostState, name: str) -> Reading:
+    """What the running engine says of one setting, from the strongest evidence there is.
+
+    Of an engine that does not run nothing is in effect: the reading is then unknown.
+
+    Raises:
+        KeyError: the catalogue has no setting of that name.
+    """
+    return truth.in_effect(witnesses_of(state), KNOBS[name])
+
+
+def configured(state: HostState, name: str) -> Reading:
+    """What the configuration asks for; *absent* when it leaves the setting to the engine.
+
+    Raises:
+        KeyError: the catalogue has no setting of that name.
+    """
+    witnesses = witnesses_of(state)
+    return command_reading(witnesses.command, KNOBS[name], witnesses.command_file)

@@ -1,0 +1,185 @@
+"""``doctor``: each thing that can be wrong is found, and its sentence says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from dflash_console import doctor
+from dflash_console.config import LoadedConfig, load_config
+from dflash_console.doctor import Check, CheckStatus
+from dflash_console.evidence.command import find_engine
+from dflash_console.evidence.gpu import GpuProcess
+from dflash_console.host_checks import (
+    check_configuration,
+    check_metrics,
+    check_server,
+    check_service,
+    check_strays,
+    foreign_processes,
+    is_engine,
+)
+from dflash_console.hosts.local import LocalTransport
+from dflash_console.hosts.service import ConfigSource, RunState, ServiceConfig, ServiceState
+from dflash_console.paths import Paths
+from dflash_console.state import Aged, HostState
+
+UTF8_TERMINAL = {"TERM": "xterm-256color"}
+
+
+def paths(folder: Path) -> Paths:
+    return Paths(folder / "config", folder / "state", folder / "cache")
+
+
+class TestMachine:
+    def test_an_old_python_is_refused_with_the_version_to_install(self) -> None:
+        check = doctor.check_python((3, 9, 2))
+        assert check.status is CheckStatus.FAILED
+        assert "3.11" in check.message
+
+    def test_missing_engine_packages_are_a_warning_with_the_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(doctor, "ENGINE_MODULES", ("torch", "no_such_module"))
+        check = doctor.check_engine_packages()
+        assert check.status is CheckStatus.WARNING
+        assert "no_such_module" in check.message
+        assert "pip install 'ddtree-console[embedded]'" in check.message
+
+    def test_a_missing_console_package_is_a_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(doctor, "CONSOLE_PACKAGES", ("textual", "no-such-package"))
+        assert doctor.check_packages().status is CheckStatus.FAILED
+
+    @pytest.mark.parametrize(
+        ("environment", "size", "status", "said"),
+        [
+            (UTF8_TERMINAL, (120, 40), CheckStatus.OK, "256 colours"),
+            ({"TERM": "xterm", "COLORTERM": "truecolor"}, (120, 40), CheckStatus.OK, "true colour"),
+            ({"TERM": "xterm", "NO_COLOR": "1"}, (120, 40), CheckStatus.OK, "NO_COLOR"),
+            (UTF8_TERMINAL, (79, 40), CheckStatus.WARNING, "smaller than 80×24"),
+            ({"TERM": "dumb"}, (120, 40), CheckStatus.FAILED, "TERM is dumb"),
+            ({}, (120, 40), CheckStatus.FAILED, "TERM is not set"),
+            (UTF8_TERMINAL, None, CheckStatus.UNKNOWN, "no terminal"),
+        ],
+    )
+    def test_the_terminal(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        environment: dict[str, str],
+        size: tuple[int, int] | None,
+        status: CheckStatus,
+        said: str,
+    ) -> None:
+        monkeypatch.setattr("locale.getpreferredencoding", lambda _: "UTF-8")
+        check = doctor.check_terminal(environment, size)
+        assert check.status is status
+        assert said in check.message
+
+    def test_a_locale_without_utf8_is_a_warning(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("locale.getpreferredencoding", lambda _: "ANSI_X3.4-1968")
+        assert "LANG=C.UTF-8" in doctor.check_terminal(UTF8_TERMINAL, (120, 40)).message
+
+    def test_a_broken_configuration_is_a_failure_with_its_line(self, tmp_path: Path) -> None:
+        here = paths(tmp_path)
+        here.config.mkdir()
+        here.config_file.write_text('theme = "dark"\nread_only = maybe\n')
+        check = doctor.check_config(load_config(here.config_file), here)
+        assert check.status is CheckStatus.FAILED
+        assert "line 2" in check.message
+
+    async def test_a_state_folder_that_takes_no_file_is_a_failure(self, tmp_path: Path) -> None:
+        (tmp_path / "state").write_text("a file where the folder should be")
+        check = await doctor.check_state_folder(LocalTransport(), paths(tmp_path))
+        assert check.status is CheckStatus.FAILED
+
+    async def test_the_probe_in_the_state_folder_is_removed_again(self, tmp_path: Path) -> None:
+        check = await doctor.check_state_folder(LocalTransport(), paths(tmp_path))
+        assert check.status is CheckStatus.OK
+        assert list((tmp_path / "state").iterdir()) == []
+
+    async def test_tmux_with_a_foreign_term_is_a_warning(self) -> None:
+        check = await doctor.check_tmux(LocalTransport(), {"TMUX": "/tmp/x", "TERM": "xterm"})
+        assert check.status is CheckStatus.WARNING
+
+    async def test_every_machine_check_ends_in_one_sentence(self, tmp_path: Path) -> None:
+        from dflash_console.config import Config
+
+        checks = await doctor.check_machine(LocalTransport(), paths(tmp_path), LoadedConfig(Config()), UTF8_TERMINAL, (120, 40))
+        assert len({check.name for check in checks}) == len(checks) == 7
+        assert all(check.message and "\n" not in check.message for check in checks)
+
+
+def snapshot(
+    run_state: RunState, *, detail: str = "", problems: dict[str, str] | None = None, pid: int | None = None
+) -> HostState:
+    service = ServiceState("engine", run_state, main_pid=pid, result="exit-code", detail=detail)
+    return HostState("here", "engine", service=Aged(service, 0.0), problems=problems or {})
+
+
+def one_line(check: Check) -> tuple[CheckStatus, str]:
+    assert "\n" not in check.message
+    return check.status, check.message
+
+
+class TestHost:
+    def test_a_failed_service_points_to_its_log(self) -> None:
+        status, message = one_line(check_service(snapshot(RunState.FAILED, detail="exited with status 1")))
+        assert status is CheckStatus.FAILED
+        assert "exited with status 1" in message
+        assert "logs --this-start" in message
+
+    def test_a_stopped_service_is_in_order(self) -> None:
+        assert check_service(snapshot(RunState.STOPPED)).status is CheckStatus.OK
+        assert check_server(snapshot(RunState.STOPPED)).status is CheckStatus.OK
+
+    def test_a_running_service_whose_server_does_not_answer_is_a_failure(self) -> None:
+        state = snapshot(RunState.RUNNING, problems={"server": "nothing answers at http://127.0.0.1:1"})
+        assert one_line(check_server(state)) == (CheckStatus.FAILED, "nothing answers at http://127.0.0.1:1")
+
+    def test_metrics_that_are_off_name_the_flag(self) -> None:
+        from dflash_console.evidence.server import ServerInfo
+
+        state = HostState(
+            "here",
+            "engine",
+            service=Aged(ServiceState("engine", RunState.RUNNING), 0.0),
+            server=Aged(ServerInfo(version="0.5.17"), 0.0),
+            problems={"metrics": "the engine has no /metrics"},
+        )
+        status, message = one_line(check_metrics(state))
+        assert status is CheckStatus.WARNING
+        assert "--enable-metrics" in message
+
+    def test_a_command_that_hides_its_engine_is_said(self) -> None:
+        config = ServiceConfig((ConfigSource("/etc/u", "x"),), ("bash", "start.sh"), None)
+        state = HostState("here", "engine", config=Aged(config, 0.0))
+        assert check_configuration(state).status is CheckStatus.WARNING
+
+    def test_gpu_processes_of_the_unit_are_no_strangers(self) -> None:
+        own, other = GpuProcess(10, "python", "GPU-1", 100.0), GpuProcess(99, "", "GPU-1", 5.0)
+        assert foreign_processes((own, other), frozenset({10, 11})) == (other,)
+
+    async def test_an_engine_outside_the_unit_is_found_and_the_units_own_is_not(self, tmp_path: Path) -> None:
+        # A process that has an engine's command line and does nothing; its line says when it is up.
+        launcher = tmp_path / "ddtree-launch"
+        launcher.write_text("import time; print('up', flush=True); time.sleep(60)")
+        words = (sys.executable, str(launcher), "serve", "--port", "1")
+        stray = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+        try:
+            assert stray.stdout is not None
+            await stray.stdout.readline()
+            found = await check_strays(LocalTransport(), snapshot(RunState.STOPPED))
+            mine = await check_strays(LocalTransport(), snapshot(RunState.RUNNING, pid=stray.pid))
+        finally:
+            stray.kill()
+            await stray.wait()
+        # Other engines may run on the machine; this one is what matters.
+        assert f"pid {stray.pid} (ddtree-launch serve)" in found.message
+        assert f"pid {stray.pid} " not in mine.message
+
+    @pytest.mark.parametrize("words", [("grep", "ddtree-launch", "serve"), ("bash", "-c", "ddtree-launch serve --port 1")])
+    def test_a_process_that_only_names_an_engine_is_none(self, words: tuple[str, ...]) -> None:
+        command = find_engine(words)
+        assert command is not None
+        assert not is_engine(command)
