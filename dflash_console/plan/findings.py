@@ -1,0 +1,240 @@
+"""Preflight: everything that can be found wrong with a plan before anything is changed. Each check answers its findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from engine_launch.spec.checks import EngineKind, check_embedded, check_window, engine_kind
+from engine_launch.spec.flags import FlagError, parse_flags
+
+from ..effective import in_effect
+from ..evidence.command import CommandForm, find_engine, flag_value
+from ..evidence.engine_log import ignored_flag
+from ..evidence.reading import Known
+from ..evidence.secrets import mask_argv
+from ..evidence.server import Dialect
+from ..knobs import AUTO, KNOBS, PLAIN, Knob, KnobError, Value, find_knob, same_value, show_value
+from ..state import HostState
+from .predict import Wanted
+from .records import Change, Finding, KnobChange, Mode, Severity, Survey
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the checks look at."""
+
+    state: HostState
+    change: Change
+    mode: Mode
+    survey: Survey
+    old_command: tuple[str, ...]
+    command: tuple[str, ...]
+    changes: tuple[KnobChange, ...]
+    writes: bool
+    hot_refusals: Mapping[str, str]
+    """Setting → why the running engine will not take it; empty when the mode is not hot."""
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(self.state, self.command, self.change.settings)
+
+    @property
+    def restart(self) -> bool:
+        return self.mode is Mode.RESTART
+
+
+def find_all(case: Case) -> tuple[Finding, ...]:
+    """All findings, errors first."""
+    checks = (_hot, _values, _flags, _window, _drafter, _survey, _nothing, _running, _pending, _evidence, _memory)
+    found = [finding for check in checks for finding in check(case)]
+    order = list(Severity)
+    return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
+
+
+def _error(code: str, message: str, knob: str = "") -> Finding:
+    return Finding(Severity.ERROR, code, message, knob)
+
+
+def _warning(code: str, message: str, knob: str = "") -> Finding:
+    return Finding(Severity.WARNING, code, message, knob)
+
+
+def _info(code: str, message: str, knob: str = "") -> Finding:
+    return Finding(Severity.INFO, code, message, knob)
+
+
+def _hot(case: Case) -> Iterator[Finding]:
+    for name, why in case.hot_refusals.items():
+        yield _error("hot_not_possible", f"{name} cannot be changed while the engine runs: {why}", name)
+    if case.restart:
+        for name, value in case.change.settings.items():
+            if not find_knob(name).flags:
+                said = f"{name}={show_value(value)} is not a start setting: change it by itself, while the engine runs"
+                yield _error("hot_only", said, name)
+
+
+def _values(case: Case) -> Iterator[Finding]:
+    """Values that reached the plan without going through the catalogue's parser (steps, profiles of another version)."""
+    for name, value in case.change.settings.items():
+        if value is None:
+            continue
+        try:
+            find_knob(name).parse(show_value(value))
+        except KnobError as error:
+            code = "budget_below_1" if name == "tree_budget" else "value_out_of_range"
+            yield _error(code, str(error), name)
+
+
+def _flags(case: Case) -> Iterator[Finding]:
+    """What the launcher itself would say of this command line; for SGLang, flags that its build does not report."""
+    engine = find_engine(case.command)
+    if engine is None or not case.restart:
+        return
+    if engine.form in (CommandForm.LAUNCHER, CommandForm.LAUNCHER_MODULE):
+        try:
+            parsed = parse_flags(engine.arguments)
+            warnings = check_embedded(parsed) if engine_kind(parsed) is not EngineKind.SGLANG else ()
+        except FlagError as error:
+            yield _error("flag_refused", f"the launcher would refuse this command: {error}")
+            return
+        for text in (*parsed.warnings, *warnings):
+            yield _warning("flag_without_effect", text)
+        return
+    info = case.state.server.value if case.state.server is not None else None
+    if info is None:
+        return
+    for change in case.changes:
+        knob = find_knob(change.knob)
+        names = {flag[2:].replace("-", "_") for flag in knob.flags} | set(knob.server_fields)
+        if change.new is not None and not names & set(info.fields):
+            said = f"this build of {info.engine_name} does not list {knob.flags[0]}: it would refuse to start"
+            yield _error("unknown_flag", said, knob.name)
+
+
+def _window(case: Case) -> Iterator[Finding]:
+    window, algorithm = case.wanted.value("draft_window"), case.wanted.value("algorithm")
+    if not isinstance(window, int) or isinstance(window, bool) or algorithm == PLAIN:
+        return
+    block = case.wanted.value("block_size")
+    drafter = case.survey.drafter
+    if not isinstance(block, int) and drafter is not None:
+        block = drafter.block_size
+    if isinstance(block, int):
+        try:
+            check_window(window, block)
+        except FlagError as error:
+            yield _error("window_below_block", str(error), "draft_window")
+            return
+    if drafter is not None and drafter.sliding_window is not None and drafter.sliding_layers and window > drafter.sliding_window:
+        said = (
+            f"window {window} is wider than the {drafter.sliding_window} tokens that {drafter.sliding_layers} of "
+            f"{drafter.num_layers} drafter layers were trained with: only the other layers gain from it"
+        )
+        yield _info("window_beyond_trained", said, "draft_window")
+    log = case.state.log
+    remark = ignored_flag(log.value, KNOBS["draft_window"]) if log is not None else None
+    if remark is not None and "draft_window" in case.change.settings:
+        yield _warning("window_ignored", f"this build ignored the flag at its last start: {remark.text}", "draft_window")
+
+
+def _drafter(case: Case) -> Iterator[Finding]:
+    if not case.restart or case.wanted.value("algorithm") in (None, PLAIN) or not case.survey.drafter_problem:
+        return
+    named = "drafter" in case.change.settings or flag_value(case.command, KNOBS["drafter"]).given
+    said = f"the drafter cannot be used: {case.survey.drafter_problem}"
+    yield (_error if named else _warning)("drafter_broken", said, "drafter")
+
+
+def _survey(case: Case) -> Iterator[Finding]:
+    if not case.restart:
+        return
+    for problem in case.survey.unit_problems:
+        yield _error("unit_broken", problem)
+    if case.survey.port_taken:
+        yield _error("port_busy", "the port is in use by another program: the engine could not listen; choose another --port")
+
+
+def _nothing(case: Case) -> Iterator[Finding]:
+    if not case.change.settings:
+        return
+    if case.restart:
+        if not case.writes:
+            yield _warning("nothing_to_change", "the configuration says so already: this would only restart the engine")
+    elif all(same_value(change.old, change.new) for change in case.changes):
+        yield _warning("nothing_to_change", "these values are in effect already")
+
+
+def _running(case: Case) -> Iterator[Finding]:
+    running = case.state.rates.running or (case.state.loads.value.running if case.state.loads is not None else None)
+    if case.restart and running:
+        plural = "request runs" if running == 1 else "requests run"
+        yield _warning("cuts_requests", f"{running} {plural} and would be cut off; drain first to let them end")
+
+
+def _pending(case: Case) -> Iterator[Finding]:
+    """What a restart brings or loses beside the change itself."""
+    if not case.restart:
+        return
+    config = case.state.config.value if case.state.config is not None else None
+    if config is not None and config.loaded is not None and config.loaded != config.command and case.state.process is not None:
+        words = _difference(config.loaded, config.command)
+        yield _warning(
+            "other_changes_pending", f"the file was changed since the engine was started; a restart also brings: {words}"
+        )
+    if case.state.log is None or case.state.server is None:
+        return
+    lost = []
+    for name, knob in KNOBS.items():
+        if knob.hot_name is None or not knob.flags or name in case.change.settings:
+            continue
+        now, at_start = in_effect(case.state, name), flag_value(case.command, knob)
+        if now.known is Known.VALUE and at_start.value not in (None, AUTO) and not same_value(now.value, at_start.value):
+            lost.append(f"{name} {now.text} (back to {at_start.text})")
+    if lost:
+        yield _warning(
+            "hot_changes_lost", f"changed while running and not written down, so a restart loses it: {', '.join(lost)}"
+        )
+
+
+def _evidence(case: Case) -> Iterator[Finding]:
+    for change in case.changes:
+        if not change.confirmable:
+            said = f"{change.knob} can be applied but not confirmed: this engine gives no evidence of it"
+            yield _warning("not_confirmable", said, change.knob)
+
+
+def _memory(case: Case) -> Iterator[Finding]:
+    info = case.state.server.value if case.state.server is not None else None
+    if info is None or info.dialect not in (Dialect.STOCK, Dialect.FORK) or "draft_window" not in case.change.settings:
+        return
+    said = "SGLang's pool: the window bounds the drafter's attention, its memory is not freed (0.0 GB saved)"
+    yield _info("memory_not_freed", said, "draft_window")
+
+
+def _difference(old: Sequence[str], new: Sequence[str]) -> str:
+    """The words that differ, masked, in the order of the new command."""
+    before, after = mask_argv(old), mask_argv(new)
+    added = [word for word in after if word not in before]
+    removed = [word for word in before if word not in after]
+    parts = [f"+{' '.join(added)}"] if added else []
+    parts += [f"-{' '.join(removed)}"] if removed else []
+    return "; ".join(parts) or "the same words in another order"
+
+
+def hot_refusal(knob: Knob, value: Value | None, state: HostState) -> str:
+    """Why the running engine will not take this value now; empty when it will."""
+    info = state.server.value if state.server is not None else None
+    if not state.ready or info is None:
+        return "the engine is not running, or not ready yet"
+    if knob.hot_name is None:
+        return "engines read it at start only; use a restart"
+    if knob.name not in info.hot_knobs():
+        return f"{info.engine_name} takes it at start only; use a restart"
+    if value is None:
+        return "taking a flag away needs a restart"
+    try:
+        knob.hot_value(value)
+    except KnobError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,105 @@
+"""What a configuration will cost: arithmetic on the drafter's shape, times from this host's own history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine_launch.spec.drafter_config import DrafterConfig
+from engine_launch.spec.kv import draft_kv_bytes
+
+from ..effective import configured, in_effect
+from ..evidence.command import command_reading
+from ..evidence.reading import Known
+from ..knobs import CONFIG, KNOBS, OFF, PLAIN, Value
+from ..state import HostState
+from .records import Predictions, Survey
+
+RESTART_STAGES = ("restart", "process up", "weights", "draft runner", "KV pool", "graphs", "ready", "prompt")
+"""Stages whose times make up the time of a restart."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The settings after the change, as far as they are known."""
+
+    state: HostState
+    command: tuple[str, ...]
+    settings: Mapping[str, Value | None]
+
+    def value(self, name: str) -> Value | None:
+        """The wanted value, else the one in effect, else the one on the planned command line."""
+        if name in self.settings:
+            return self.settings[name]
+        now = in_effect(self.state, name)
+        if now.known is Known.VALUE:
+            return now.value
+        reading = command_reading(self.command, KNOBS[name])
+        return reading.value if reading.known is Known.VALUE else None
+
+
+def predict(wanted: Wanted, survey: Survey, *, restart: bool) -> Predictions:
+    """Figures for the configuration after the change."""
+    state, drafter = wanted.state, survey.drafter
+    times = {name: survey.stage_seconds[name] for name in RESTART_STAGES if name in survey.stage_seconds} if restart else {}
+    context, requests = _limit(state, "context_length", wanted), _limit(state, "max_running_requests", wanted)
+    per_request = now = None
+    if drafter is not None and context is not None and wanted.value("algorithm") not in (None, PLAIN):
+        size = _element_bytes(state)
+        per_request = _draft_bytes(drafter, context, wanted.value("layers_window"), wanted.value("draft_window"), size)
+        now = _draft_bytes(drafter, context, _now(state, "layers_window"), _now(state, "draft_window"), size)
+    return Predictions(
+        verify_width=_verify_width(wanted, drafter),
+        draft_kv_bytes_per_request=per_request,
+        draft_kv_bytes_total=per_request * requests if per_request is not None and requests is not None else None,
+        draft_kv_bytes_now=now,
+        context=context,
+        requests=requests,
+        restart_s=sum(times.values()) if times else None,
+        stage_seconds=times,
+    )
+
+
+def _verify_width(wanted: Wanted, drafter: DrafterConfig | None) -> int | None:
+    algorithm, budget = wanted.value("algorithm"), wanted.value("tree_budget")
+    if algorithm == PLAIN or wanted.value("speculation") is False:
+        return 1
+    if algorithm == "DDTREE":
+        return budget + 1 if isinstance(budget, int) else None
+    block = wanted.value("block_size")
+    if algorithm == "DFLASH":
+        return block if isinstance(block, int) else drafter.block_size if drafter is not None else None
+    return None
+
+
+def _draft_bytes(drafter: DrafterConfig, context: int, layers: Value | None, window: Value | None, size: int) -> int:
+    trained = drafter.sliding_window or 0
+    return draft_kv_bytes(
+        drafter,
+        context,
+        layers_window=trained if layers in (None, CONFIG) else layers if isinstance(layers, int) else 0,
+        draft_window=window if isinstance(window, int) else 0,
+        dtype_bytes=size,
+    )
+
+
+def _now(state: HostState, name: str) -> Value | None:
+    reading = in_effect(state, name)
+    if reading.known is not Known.VALUE:
+        reading = configured(state, name)
+    return reading.value if reading.known is Known.VALUE else OFF if name == "draft_window" else None
+
+
+def _limit(state: HostState, name: str, wanted: Wanted) -> int | None:
+    value = wanted.value(name)
+    return value if isinstance(value, int) else None
+
+
+def _element_bytes(state: HostState) -> int:
+    """Bytes of one key or value element, from the KV pool's own line or the server's dtype; fp32 when neither says."""
+    said = ""
+    if state.log is not None and state.log.value.draft_kv is not None:
+        said = state.log.value.draft_kv.dtype
+    elif state.server is not None:
+        said = str(state.server.value.fields.get("dtype", ""))
+    return 2 if "16" in said or "half" in said else 1 if "fp8" in said or "float8" in said else 4

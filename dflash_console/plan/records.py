@@ -1,0 +1,154 @@
+"""What a plan is made from, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from engine_launch.spec.drafter_config import DrafterConfig
+
+from ..knobs import Source, Value
+
+
+class PlanError(Exception):
+    """No plan can be made; the message is one sentence: what is missing and what to do."""
+
+
+class Mode(Enum):
+    """How a change reaches the engine."""
+
+    AUTO = "auto"
+    """Hot when the running engine takes every changed setting, else with a restart."""
+    HOT = "hot"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is wanted. ``None`` as a value takes the flag away and leaves the setting to the engine."""
+
+    settings: Mapping[str, Value | None] = field(default_factory=dict)
+    mode: Mode = Mode.AUTO
+    persist: bool = False
+    """After a confirmed hot change, write it into the configuration too."""
+
+
+class Severity(Enum):
+    """What a finding does to a plan: an error blocks it, a warning asks, an info only tells."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found before anything was changed."""
+
+    severity: Severity
+    code: str
+    """Stable, for scripts: ``window_below_block``."""
+    message: str
+    """One sentence: what, why, what to do."""
+    knob: str = ""
+
+
+@dataclass(frozen=True)
+class KnobChange:
+    """One setting that the plan changes."""
+
+    knob: str
+    old: Value | None
+    """In effect now, else as configured; ``None`` = not known or left to the engine."""
+    new: Value | None
+    sources: tuple[Source, ...]
+    """Which sources can prove the new value; empty = it can be applied and not confirmed."""
+    how: str
+    """The same in words."""
+
+    @property
+    def confirmable(self) -> bool:
+        return bool(self.sources)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What to expect; ``None`` = too little is known to say. Arithmetic, not measurement."""
+
+    verify_width: int | None = None
+    """Rows of the target's verify pass: tree budget + 1, or the block size of a chain."""
+    draft_kv_bytes_per_request: int | None = None
+    """At ``context`` tokens."""
+    draft_kv_bytes_total: int | None = None
+    """For ``requests`` requests at ``context`` tokens each."""
+    draft_kv_bytes_now: int | None = None
+    """Per request at ``context`` tokens with the windows in effect now."""
+    context: int | None = None
+    requests: int | None = None
+    restart_s: float | None = None
+    """From asking for the restart to an answered prompt, from this host's own earlier starts."""
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    """The same by stage."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What had to be asked of the host for this very plan."""
+
+    drafter: DrafterConfig | None = None
+    """Of the drafter that the plan would run."""
+    drafter_path: str = ""
+    drafter_digest: str = ""
+    drafter_problem: str = ""
+    port_taken: bool = False
+    """Something that is not this service listens on the port that the plan would use."""
+    unit_problems: tuple[str, ...] = ()
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What applying would do. Texts and commands may hold keys and so never take part in ``repr``; what is meant for the
+    screen (:attr:`diff`, :attr:`shown_command`) is masked."""
+
+    host: str
+    unit: str
+    mode: Mode
+    """``HOT`` or ``RESTART``, never ``AUTO``."""
+    target: str
+    """The file that would be written."""
+    old_text: str = field(repr=False)
+    new_text: str = field(repr=False)
+    diff: str
+    """Unified; empty when no file would change."""
+    command: tuple[str, ...] = field(repr=False)
+    """The effective command after the change."""
+    shown_command: tuple[str, ...]
+    changes: tuple[KnobChange, ...]
+    predictions: Predictions
+    findings: tuple[Finding, ...]
+    hot_values: Mapping[str, float] = field(default_factory=dict)
+    """Name and number of each setting to post to the running engine."""
+    persist: bool = False
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of every file that the plan was made from, by path; apply refuses when one has changed."""
+    invocation_id: str | None = None
+    """The start that was running when the plan was made."""
+
+    @property
+    def blocked(self) -> bool:
+        return any(finding.severity is Severity.ERROR for finding in self.findings)
+
+    @property
+    def writes(self) -> bool:
+        """Whether the configuration file would change."""
+        return self.new_text != self.old_text
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity is Severity.WARNING)

@@ -1,0 +1,147 @@
+"""Whether a setting is in effect: what proves it, and what the evidence of one start says. Pure.
+
+The rule: a key of this start's log, a field that the engine computed, or, for settings that engines neither print nor compute,
+this process's own command line. What a server merely echoes proves what was asked, not what is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from engine_launch.spec.drafter_config import DrafterConfig
+
+from .effective import UNGIVEN
+from .evidence.command import command_reading
+from .evidence.engine_log import StartLog, log_reading
+from .evidence.reading import Known, Reading
+from .evidence.server import DISAGREE, Dialect, ServerInfo, in_effect_reading
+from .knobs import AUTO, CONFIG, OFF, Knob, Source, Value, same_value, show_value
+
+
+class Proof(Enum):
+    """What the evidence says of one wanted value."""
+
+    PROVEN = "proven"
+    OTHER = "another value is in effect"
+    MISSING = "the evidence has not been seen"
+    UNPROVABLE = "this engine gives no evidence of it"
+
+
+@dataclass(frozen=True)
+class KnobProof:
+    """The verdict on one setting."""
+
+    knob: Knob
+    wanted: Value | None
+    proof: Proof
+    reading: Reading | None = None
+    """The reading that decided."""
+    source: Source | None = None
+
+    @property
+    def words(self) -> str:
+        """``compact draft cache 512 (log line 12)``, or why not."""
+        title = self.knob.title.lower() if not self.knob.title.startswith("--") else self.knob.title
+        wanted = "left to the engine" if self.wanted is None else show_value(self.wanted)
+        if self.proof is Proof.PROVEN and self.reading is not None:
+            return f"{title} {wanted} ({self.reading.where})"
+        if self.proof is Proof.OTHER and self.reading is not None:
+            remark = f": {self.reading.why}" if self.reading.why.startswith(DISAGREE) or self.reading.text == "ignored" else ""
+            return f"{title} is {self.reading.text or 'something else'}, not {wanted} ({self.reading.where}{remark})"
+        if self.proof is Proof.MISSING:
+            return f"{title} {wanted}: no evidence seen" + (f" ({self.reading.why})" if self.reading and self.reading.why else "")
+        return f"{title} {wanted}: applied, not confirmable on this engine"
+
+
+@dataclass(frozen=True)
+class StartEvidence:
+    """Everything that one start has said about itself."""
+
+    log: StartLog | None
+    server: ServerInfo | None
+    argv: Sequence[str] | None
+    """Of the running process."""
+    drafter: DrafterConfig | None = None
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.server.dialect if self.server is not None else Dialect.UNKNOWN
+
+
+def proof_sources(knob: Knob, dialect: Dialect) -> tuple[Source, ...]:
+    """The sources that can prove ``knob`` on this engine, the strongest first; empty = none can."""
+    found = []
+    if Source.LOG in knob.evidence and knob.log_keys:
+        found.append(Source.LOG)
+    if Source.SERVER in knob.evidence and knob.internal_fields and dialect.hot:
+        found.append(Source.SERVER)
+    if not knob.log_keys and not knob.internal_fields and Source.PROCESS in knob.evidence:
+        found.append(Source.PROCESS)
+    return tuple(found)
+
+
+def proof_words(knob: Knob, sources: Sequence[Source]) -> str:
+    """How a value will be confirmed, in one phrase."""
+    names = {
+        Source.LOG: f"{knob.log_keys[0] if knob.log_keys else ''} in the log of the new start",
+        Source.SERVER: f"{knob.internal_fields[0] if knob.internal_fields else ''} as the engine reports it",
+        Source.PROCESS: "the new process's own command line",
+    }
+    return " and ".join(names[source] for source in sources) if sources else "applied, not confirmable on this engine"
+
+
+def expected_value(knob: Knob, wanted: Value | None, drafter: DrafterConfig | None) -> Value | None:
+    """The value that evidence shows when ``wanted`` is in effect: ``config`` shows as the trained window, a flag that is not
+    given as what the engine does then. ``None`` = the engine's own choice."""
+    if wanted is None:
+        wanted = UNGIVEN.get(knob.name)
+    if wanted == CONFIG and knob.name == "layers_window" and drafter is not None:
+        return drafter.sliding_window if drafter.sliding_layers and drafter.sliding_window else OFF
+    return wanted
+
+
+def prove(knob: Knob, wanted: Value | None, evidence: StartEvidence) -> KnobProof:
+    """Judge one setting. One source that shows another value outweighs all that show the wanted one."""
+    sources = proof_sources(knob, evidence.dialect)
+    expected = expected_value(knob, wanted, evidence.drafter)
+    if expected is None:
+        return _left_to_engine(knob, evidence)
+    missing: Reading | None = None
+    proven: KnobProof | None = None
+    for source in sources:
+        reading = _read(source, knob, evidence)
+        if reading.known is Known.VALUE:
+            if not _fits(reading.value, expected, wanted):
+                return KnobProof(knob, wanted, Proof.OTHER, reading, source)
+            proven = proven or KnobProof(knob, wanted, Proof.PROVEN, reading, source)
+        elif reading.why.startswith(DISAGREE):
+            return KnobProof(knob, wanted, Proof.OTHER, reading, source)
+        else:
+            missing = missing or reading
+    if proven is not None:
+        return proven
+    return KnobProof(knob, wanted, Proof.MISSING if sources else Proof.UNPROVABLE, missing)
+
+
+def _fits(found: Value | None, expected: Value, wanted: Value | None) -> bool:
+    # An automatic budget shows as the width it chose, and "config" may be printed as the word or as the number.
+    return same_value(found, expected) or same_value(found, wanted) or (wanted == AUTO and isinstance(found, int))
+
+
+def _read(source: Source, knob: Knob, evidence: StartEvidence) -> Reading:
+    if source is Source.LOG:
+        return log_reading(evidence.log, knob)
+    if source is Source.SERVER:
+        return in_effect_reading(evidence.server, knob)
+    return command_reading(evidence.argv, knob, "this process's command line")
+
+
+def _left_to_engine(knob: Knob, evidence: StartEvidence) -> KnobProof:
+    """The flag was taken away: proven when the new process was started without it."""
+    reading = command_reading(evidence.argv, knob, "this process's command line")
+    if reading.known is Known.ABSENT:
+        return KnobProof(knob, None, Proof.PROVEN, reading, Source.PROCESS)
+    proof = Proof.OTHER if reading.known is Known.VALUE else Proof.MISSING
+    return KnobProof(knob, None, proof, reading, Source.PROCESS)
