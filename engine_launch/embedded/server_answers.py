@@ -97,8 +97,8 @@ class AnswerSet:
         """
         try:
             for answer in self.answers:
-                self._engine.submit(answer.request, self._listener(answer))
                 answer.dispatched = time.time()
+                self._engine.submit(answer.request, self._listener(answer))
         except EngineError:
             self.abort()
             raise

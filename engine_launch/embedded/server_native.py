@@ -96,7 +96,7 @@ def _rids(value: object, count: int) -> list[str]:
     if not all(isinstance(rid, str) and rid for rid in given):
         raise BadRequest("rid must be text, or a list of texts.", "rid")
     rids = [str(rid) for rid in given]
-    if len(rids) == 1 and count > 1:
+    if isinstance(value, str) and count > 1:
         return [f"{rids[0]}_{index}" for index in range(count)]
     if len(rids) != count or len(set(rids)) != count:
         raise BadRequest(f"rid needs {count} different entries for {count} answers.", "rid")

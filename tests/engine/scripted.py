@@ -84,6 +84,13 @@ class ScriptedEngine:
         self._stops: dict[str, threading.Event] = {}
         self._threads: list[threading.Thread] = []
 
+    def reset(self) -> None:
+        """Back to the state of a new engine, for the next test of a server that several share."""
+        self.script, self.settings = Script(), TREE
+        self.refused_changes = frozenset()
+        for kept in (self.submitted, self.aborted, self.changes, self.rounds):
+            kept.clear()
+
     def submit(self, request: GenerateRequest, on_event: OnEvent) -> None:
         if self.script.refuse:
             raise EngineError(self.script.refuse)

@@ -1,0 +1,264 @@
+"""Reports, hot settings, keys and the other endpoints around the answers."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from engine_launch.embedded.api import RoundRecord
+from engine_launch.embedded.logs import LOGGER_NAME, server_args_line
+from engine_launch.embedded.server_options import server_args
+from tests.engine.scripted import ScriptedEngine, wait_until
+from tests.engine.serving import Running, options_for, serving
+
+RECORDED = Path(__file__).parent.parent / "fixtures" / "server"
+KEY, ADMIN = "sk-very-secret", "adm-more-secret"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[ScriptedEngine, Running]]:
+    engine = ScriptedEngine()
+    with serving(engine, "--served-model-name", "tiny") as running:
+        yield engine, running
+
+
+@pytest.fixture
+def engine(shared: tuple[ScriptedEngine, Running]) -> ScriptedEngine:
+    shared[0].reset()
+    return shared[0]
+
+
+@pytest.fixture
+def server(engine: ScriptedEngine, shared: tuple[ScriptedEngine, Running]) -> Running:
+    return shared[1]
+
+
+def test_health(server: Running) -> None:
+    assert server.client.get("/health").status_code == 200
+    assert server.client.get("/health_generate").status_code == 200
+
+
+def test_health_generate_fails_when_the_engine_does(engine: ScriptedEngine, server: Running) -> None:
+    engine.script.refuse = "the engine has stopped"
+    assert server.client.get("/health").status_code == 200
+    assert server.client.get("/health_generate").status_code == 503
+
+
+def test_server_info_keeps_asked_and_in_effect_apart(server: Running) -> None:
+    assert server.post("/set_internal_state", {"server_args": {"speculative_ddtree_budget": 32}}).json() == [True]
+    info = server.client.get("/server_info").json()
+    assert info["speculative_ddtree_budget"] == 8
+    assert info["startup_settings"]["speculative_ddtree_budget"] == 8
+    (now,) = info["internal_states"]
+    assert now["speculative_ddtree_budget"] == 32
+    assert (info["status"], info["engine"]) == ("ready", "embedded")
+    assert info["version"].startswith("ddtree-embedded ")
+
+
+def test_server_info_tells_what_a_console_looks_for(server: Running) -> None:
+    info = server.client.get("/server_info").json()
+    (now,) = info["internal_states"]
+    assert (now["algorithm"], now["speculation"], now["block_size"]) == ("DDTREE", True, 8)
+    assert (now["speculative_ddtree_topk"], now["layers_window"]) == (4, 512)
+    assert (now["speculative_draft_window_size"], now["compact_cache"]) == (512, True)
+    assert (now["last_gen_throughput"], now["avg_spec_accept_length"]) == (12.5, 2.25)
+    assert now["draft_kv_bytes"] == 1 << 20
+    assert info["served_model_name"] == "tiny"
+    assert info["max_total_num_tokens"] == 4096
+
+
+def test_window_that_is_off_is_null(server: Running) -> None:
+    server.post("/set_internal_state", {"server_args": {"speculative_draft_window_size": 0}})
+    (now,) = server.client.get("/server_info").json()["internal_states"]
+    assert now["speculative_draft_window_size"] is None
+    assert now["compact_cache"] is False
+
+
+@pytest.mark.parametrize(("old", "new"), [("/get_server_info", "/server_info"), ("/get_model_info", "/model_info")])
+def test_old_names_answer_and_say_that_they_are_old(
+    server: Running, caplog: pytest.LogCaptureFixture, old: str, new: str
+) -> None:
+    logger = logging.getLogger(LOGGER_NAME)
+    logger.propagate = True
+    with caplog.at_level(logging.WARNING, LOGGER_NAME):
+        assert server.client.get(old).json().keys() == server.client.get(new).json().keys()
+    assert f"Endpoint '{old}' is deprecated" in caplog.text
+
+
+def test_loads_have_the_recorded_keys(server: Running) -> None:
+    ours, theirs = server.client.get("/v1/loads").json(), json.loads((RECORDED / "loads.json").read_text())
+    assert list(ours) == list(theirs)
+    assert ours["loads"][0].keys() <= theirs["loads"][0].keys()
+    assert ours["loads"][0]["speculative"] == {"accept_length": 2.5, "accept_rate": 0.25}
+
+
+def test_models(server: Running) -> None:
+    (card,) = server.client.get("/v1/models").json()["data"]
+    assert (card["id"], card["max_model_len"]) == ("tiny", 512)
+
+
+@pytest.mark.parametrize(
+    ("args", "answer"),
+    [
+        ({"speculative_ddtree_topk": 2}, [True]),
+        ({"speculation": 0}, [True]),
+        ({"speculation": True}, [True]),
+        ({"no_such_setting": 1}, [False]),
+        ({"speculative_ddtree_topk": 2, "no_such_setting": 1}, [False]),
+    ],
+)
+def test_hot_change_answers_with_a_list_and_200(
+    engine: ScriptedEngine, server: Running, args: dict[str, float], answer: list[bool]
+) -> None:
+    args = {name: int(value) for name, value in args.items()}
+    response = server.post("/set_internal_state", {"server_args": args})
+    assert (response.status_code, response.json()) == (200, answer)
+    assert engine.changes == (list(args.items()) if answer == [True] else [])
+
+
+def test_refused_change_takes_the_others_back(engine: ScriptedEngine, server: Running) -> None:
+    engine.refused_changes = frozenset({"speculation"})
+    args = {"speculative_ddtree_budget": 64, "speculative_ddtree_topk": 2, "speculation": 0}
+    assert server.post("/set_internal_state", {"server_args": args}).json() == [False]
+    assert engine.settings == ScriptedEngine().settings
+
+
+@pytest.mark.parametrize("body", [{}, {"server_args": {}}, {"server_args": {"speculation": "on"}}, {"server_args": [1]}])
+def test_hot_change_without_numbers_is_a_400(server: Running, body: object) -> None:
+    assert server.post("/set_internal_state", body).status_code == 400
+
+
+def test_flush_says_whether_it_was_done(engine: ScriptedEngine, server: Running) -> None:
+    assert server.post("/flush_cache", None).status_code == 200
+    engine.running += 1
+    try:
+        assert server.post("/flush_cache", None).status_code == 400
+    finally:
+        engine.running -= 1
+
+
+def test_unknown_path_and_method(server: Running) -> None:
+    assert server.client.get("/nope").json() == {"detail": "Not Found"}
+    assert server.client.get("/generate").status_code == 405
+    assert server.client.get("/metrics").status_code == 404, "metrics must be asked for with --enable-metrics"
+
+
+def test_rounds_come_with_the_texts_of_their_tokens(engine: ScriptedEngine, server: Running) -> None:
+    record = RoundRecord(
+        round=7,
+        start=20,
+        root=ord("r"),
+        tokens=(ord("a"), ord("b")),
+        parents=(0, 1),
+        logprobs=(-0.1, -0.5),
+        path=(0, 1),
+        bonus=ord("z"),
+        seconds={"verify": 0.02},
+    )
+    engine.rounds += [record, record]
+    (one,) = server.client.get("/ddtree/rounds?limit=1").json()["rounds"]
+    assert one["token_texts"] == ["a", "b"]
+    assert (one["root_text"], one["bonus_text"]) == ("r", "z")
+    assert (one["parents"], one["path"], one["seconds"]) == ([0, 1], [0, 1], {"verify": 0.02})
+    assert server.client.get("/ddtree/rounds?limit=none").status_code == 400
+
+
+# Keys
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[Running]:
+    with serving(ScriptedEngine(), "--api-key", KEY, "--enable-metrics") as running:
+        yield running
+
+
+def test_key_is_asked_for_everywhere_but_by_probes(locked: Running) -> None:
+    for path in ("/server_info", "/v1/models", "/v1/loads", "/nope"):
+        response = locked.client.get(path)
+        assert (response.status_code, response.json()) == (401, {"error": {"message": "Unauthorized"}})
+    assert locked.post("/generate", {"text": "x"}).status_code == 401
+    assert locked.client.get("/health").status_code == locked.client.get("/metrics").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        (f"Bearer {KEY}", 200),
+        (f"bearer {KEY}", 200),
+        (f"Bearer {KEY}x", 401),
+        ("Bearer", 401),
+        (KEY, 401),
+        (f"Basic {KEY}", 401),
+    ],
+)
+def test_only_the_right_bearer_key_opens(locked: Running, header: str, status: int) -> None:
+    assert locked.client.get("/v1/models", headers={"Authorization": header}).status_code == status
+
+
+def test_key_is_never_shown(locked: Running) -> None:
+    info = locked.client.get("/server_info", headers={"Authorization": f"Bearer {KEY}"}).text
+    options = options_for("--api-key", KEY, "--admin-api-key", ADMIN)
+    for text in (info, server_args_line(server_args(options)), repr(options)):
+        assert KEY not in text
+        assert ADMIN not in text
+    assert json.loads(info)["api_key"] == "******"
+
+
+def test_changes_need_the_admin_key_where_there_is_one() -> None:
+    body = {"server_args": {"speculation": 0}}
+    with serving(ScriptedEngine(), "--api-key", KEY, "--admin-api-key", ADMIN) as server:
+        assert server.post("/set_internal_state", body, Authorization=f"Bearer {KEY}").status_code == 401
+        assert server.post("/set_internal_state", body, Authorization=f"Bearer {ADMIN}").status_code == 200
+        assert server.client.get("/v1/models", headers={"Authorization": f"Bearer {KEY}"}).status_code == 200
+
+
+# Clients that leave
+
+
+def endless(engine: ScriptedEngine) -> None:
+    engine.script.ends, engine.script.pause = False, 0.01
+
+
+@pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_client_that_leaves_frees_its_slot(engine: ScriptedEngine, server: Running, path: str, stream: bool) -> None:
+    endless(engine)
+    body = {"stream": stream, "messages": [{"role": "user", "content": "x"}], "n": 2, "max_tokens": 400}
+    if path == "/generate":
+        body = {"stream": stream, "text": "x", "sampling_params": {"n": 2, "max_new_tokens": 400}}
+    if stream:
+        with server.client.stream("POST", path, json=body) as response:
+            next(response.iter_lines())
+    else:
+        with pytest.raises(httpx.ReadTimeout):
+            server.client.post(path, json=body, timeout=0.2)
+    assert wait_until(lambda: len(engine.aborted) == 2 and engine.running == 0)
+    assert sorted(engine.aborted) == sorted(request.rid for request in engine.submitted)
+
+
+def test_abort_request_ends_the_answer_with_abort(engine: ScriptedEngine, server: Running) -> None:
+    endless(engine)
+    body = {"text": "x", "rid": "long", "stream": True, "sampling_params": {"max_new_tokens": 400}}
+    with server.client.stream("POST", "/generate", json=body) as response:
+        lines = response.iter_lines()
+        next(lines)
+        assert server.post("/abort_request", {"rid": "long"}).status_code == 200
+        events = [line for line in lines if line.startswith("data: {")]
+    assert json.loads(events[-1].removeprefix("data: "))["meta_info"]["finish_reason"]["type"] == "abort"
+
+
+def test_abort_all_ends_every_answer(engine: ScriptedEngine, server: Running) -> None:
+    endless(engine)
+    body = {"text": "x", "stream": True, "sampling_params": {"n": 3, "max_new_tokens": 400}}
+    with server.client.stream("POST", "/generate", json=body) as response:
+        lines = response.iter_lines()
+        next(lines)
+        server.post("/abort_request", {"abort_all": True})
+        assert list(lines)[-2] == "data: [DONE]"
+    assert wait_until(lambda: engine.running == 0)
+    assert len(set(engine.aborted)) == 3
