@@ -1,0 +1,375 @@
+"""The terminal console: one header, numbered screens, one host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import BindingType
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher
+
+from . import draft, messages
+from .facts import current_value, header_facts
+from .formats import span as span_words
+from .keymap import APP_BINDINGS, EDIT_ACTIONS, PANES, check_keymap
+from .model import ConsoleModel
+from .resources import STYLESHEET, themes_folder
+from .screens.dashboard import DashboardPane
+from .screens.pane import Pane
+from .series import SPANS
+from .themes import DEFAULT_THEME, load_themes
+from .widgets.change_bar import ChangeBar
+from .widgets.header import StatusHeader
+from .widgets.key_line import KeyLine
+from .widgets.panel import Panel
+from .widgets.tab_line import TabLine
+
+if TYPE_CHECKING:
+    from ..knobs import Value
+    from .link import HostLink
+    from .operations import Operations
+
+NARROW = 100
+"""Columns below which the layout is the narrow one."""
+
+
+@dataclass(frozen=True)
+class ConsoleSettings:
+    """What the console takes from the configuration file."""
+
+    theme: str = DEFAULT_THEME
+    keymap: Mapping[str, str] = field(default_factory=dict)
+    user_themes: Path | None = None
+    problems: tuple[str, ...] = ()
+    """What is wrong with the configuration file, to be said once the console is open."""
+
+
+OpenLink = Callable[[], Awaitable["HostLink"]]
+
+
+class ConsoleApp(App[None]):
+    """The console on one host.
+
+    Opens before anything is known of the host: the first paint needs no HTTP client, no database and no plotting library;
+    they are imported by workers afterwards.
+    """
+
+    TITLE = "ddtree-console"
+    CSS_PATH = themes_folder() / STYLESHEET
+    BINDINGS: ClassVar[list[BindingType]] = APP_BINDINGS
+    COMMAND_PALETTE_BINDING = "colon"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]  # noqa: RUF012 - Textual's own form
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(self, open_link: OpenLink, settings: ConsoleSettings | None = None) -> None:
+        super().__init__()
+        self._open_link = open_link
+        self._settings = settings or ConsoleSettings()
+        self.link: HostLink | None = None
+        self.model = ConsoleModel()
+        self._operations: Operations | None = None
+        self._drift_key: tuple[int, ...] = ()
+        self._plots_loaded = False
+        self._load_theme()
+        self._load_keymap()
+
+    # Start
+
+    def _load_theme(self) -> None:
+        folders = (themes_folder(),) + ((self._settings.user_themes,) if self._settings.user_themes else ())
+        themes, self._theme_problems = load_themes(folders)
+        for theme in themes:
+            self.register_theme(theme)
+        wanted = self._settings.theme
+        names = [name for name in (wanted, f"ddtree-{wanted}") if name in self.available_themes]
+        if not names:
+            self._theme_problems += (f"there is no theme {wanted}; known: {', '.join(sorted(self.available_themes))}",)
+        self.theme = names[0] if names else DEFAULT_THEME
+
+    def _load_keymap(self) -> None:
+        good, self._key_problems = check_keymap(self._settings.keymap, self._known_bindings())
+        self.set_keymap(good)
+
+    @staticmethod
+    def _known_bindings() -> frozenset[str]:
+        from .all_bindings import all_bindings
+
+        return frozenset(binding.id for binding in all_bindings() if binding.id)
+
+    def compose(self) -> ComposeResult:
+        yield StatusHeader()
+        yield TabLine(PANES)
+        with ContentSwitcher(initial="dashboard", id="panes"):
+            yield DashboardPane(self.model)
+        yield ChangeBar()
+        yield KeyLine()
+
+    def on_mount(self) -> None:
+        self._show_tabs()
+        self.call_after_refresh(self._start)
+
+    def _start(self) -> None:
+        self.pane.focus_default()
+        self.run_worker(self._watch(), name="watch", group="watch", exit_on_error=False)
+        self.run_worker(self._load_plots, name="plots", thread=True, exit_on_error=False)
+        self.set_interval(1.0, self._tick)
+        for problem in (*self._settings.problems, *self._theme_problems, *self._key_problems):
+            self.notify(problem, title="Configuration", severity="warning", timeout=12, markup=False)
+
+    def _load_plots(self) -> None:
+        from .plotting import load_library
+
+        load_library()
+        self.post_message(messages.PlotLibraryLoaded())
+
+    async def _watch(self) -> None:
+        """Open the host and hand on its snapshots; failures become sentences."""
+        from .link import LinkError
+
+        try:
+            self.link = await self._open_link()
+            self.post_message(messages.PastArrived(await self.link.past(SPANS[-1])))
+            async for state in self.link.states():
+                self.post_message(messages.StateArrived(state))
+        except LinkError as error:
+            self.post_message(messages.LinkFailed(str(error)))
+
+    # What arrives
+
+    def on_state_arrived(self, message: messages.StateArrived) -> None:
+        self.model.take_state(message.state, time.time())
+        self._judge_drift()
+        self._show_header()
+        self.pane.show(self.model)
+        if self.model.change:
+            self._show_change()
+
+    def on_past_arrived(self, message: messages.PastArrived) -> None:
+        self.model.take_past(message.past)
+        self.pane.show(self.model)
+
+    def on_link_failed(self, message: messages.LinkFailed) -> None:
+        self.model.connection_problem = message.sentence
+        self.notify(message.sentence, title="Host", severity="error", timeout=20, markup=False)
+
+    def on_plot_library_loaded(self) -> None:
+        self._plots_loaded = True
+        for pane in self.query(Pane):
+            pane.plots_ready()
+
+    def _tick(self) -> None:
+        """Ages go on when nothing arrives. Costs one line of text; nothing is repainted when it is the same."""
+        self._show_header()
+
+    def _judge_drift(self) -> None:
+        """The drift table's verdict, judged anew only when something that it reads was read anew."""
+        state = self.model.state
+        if state is None:
+            return
+        parts = (state.service, state.config, state.process, state.server, state.log, state.drafter)
+        key = tuple(0 if part is None else id(part.value) for part in parts)
+        if key != self._drift_key:
+            from .drift_badge import drift_badge
+
+            self._drift_key = key
+            self.model.drift = drift_badge(state)
+
+    def _show_header(self) -> None:
+        facts = header_facts(
+            self.model.state,
+            now=time.monotonic(),
+            wall=time.time(),
+            drift=self.model.drift,
+            busy=self.model.busy,
+            problem=self.model.connection_problem,
+        )
+        self.screen_stack[0].query_one(StatusHeader).show_facts(facts)
+
+    # Panes
+
+    @property
+    def pane(self) -> Pane:
+        """The numbered screen that is open."""
+        switcher = self.screen_stack[0].query_one("#panes", ContentSwitcher)
+        return switcher.query_one(f"#{switcher.current}", Pane)
+
+    async def action_open_pane(self, name: str) -> None:
+        switcher = self.screen_stack[0].query_one("#panes", ContentSwitcher)
+        self.screen_stack[0].minimize()
+        if not switcher.query(f"#{name}"):
+            from .screens import make_pane
+
+            await switcher.mount(make_pane(name, self.model))
+            if self._plots_loaded:
+                switcher.query_one(f"#{name}", Pane).plots_ready()
+        switcher.current = name
+        self._show_tabs()
+        self.pane.show(self.model)
+        self.pane.focus_default()
+        self.refresh_bindings()
+
+    async def on_tab_line_picked(self, message: TabLine.Picked) -> None:
+        await self.action_open_pane(message.pane)
+
+    def _show_tabs(self) -> None:
+        root = self.screen_stack[0]
+        current = root.query_one("#panes", ContentSwitcher).current or "dashboard"
+        words = f"span {span_words(self.model.span)}  - +" if current == "dashboard" else ""
+        root.query_one(TabLine).show_tabs(current, words)
+
+    # The change being put together
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that edit are alive on the screens that show what they edit; the others are not even listed."""
+        if action not in EDIT_ACTIONS:
+            return True
+        if len(self.screen_stack) > 1 or not self.pane.edits:
+            return False
+        if action in ("apply", "discard"):
+            return bool(self.model.change)
+        return True
+
+    def _now(self, name: str) -> Value | None:
+        return None if self.model.state is None else current_value(self.model.state, name)
+
+    def edit(self, name: str, value: Value) -> None:
+        """Put one setting into the change (or take it out, when the value is the present one)."""
+        self.model.change = self.model.change.with_value(name, value, self._now(name))
+        self._show_change()
+        self.pane.change_edited(self.model)
+        self.refresh_bindings()
+
+    def _show_change(self) -> None:
+        change = self.model.change
+        now = {name: self._now(name) for name in change.values}
+        # An edit that has come true (applied here or elsewhere) is no edit any more.
+        for name, value in list(change.values.items()):
+            change = change.with_value(name, value, now[name])
+        if change != self.model.change:
+            self.model.change = change
+            self.pane.change_edited(self.model)
+            self.refresh_bindings()
+        how = "now, without a restart" if all(draft.can_be_hot(name) for name in change.values) else "needs a restart"
+        self.screen_stack[0].query_one(ChangeBar).show_change(draft.words(change, now), how)
+
+    def action_step(self, name: str, direction: int) -> None:
+        from ..knobs import KNOBS
+
+        now = self._now(name)
+        wanted = self.model.change.wanted(name, now)
+        trained = self._trained_window() if name == "draft_window" else None
+        value = draft.step(KNOBS[name], wanted, direction, (trained,) if trained else ())
+        if value is None:
+            self.bell()
+        else:
+            self.edit(name, value)
+
+    def _trained_window(self) -> int | None:
+        state = self.model.state
+        return None if state is None or state.drafter is None else state.drafter.value.sliding_window
+
+    def action_toggle_window(self) -> None:
+        from ..knobs import KNOBS
+
+        now = self.model.change.wanted("draft_window", self._now("draft_window"))
+        if isinstance(now, int):
+            self.model.window_size = now
+        value = draft.toggle_window(now, self.model.window_size, self._trained_window(), KNOBS["draft_window"])
+        self.edit("draft_window", value)
+
+    def action_toggle_layers_window(self) -> None:
+        now = self.model.change.wanted("layers_window", self._now("layers_window"))
+        self.edit("layers_window", "config" if now == "off" else "off")
+
+    def action_toggle_speculation(self) -> None:
+        now = self.model.change.wanted("speculation", self._now("speculation"))
+        self.edit("speculation", now is False)
+
+    def action_discard(self) -> None:
+        self.model.change = draft.DraftChange()
+        self._show_change()
+        self.pane.change_edited(self.model)
+        self.refresh_bindings()
+
+    # Operations on the host
+
+    @property
+    def operations(self) -> Operations:
+        """What carries changes out; made when first needed."""
+        if self._operations is None:
+            from .operations import Operations
+
+            self._operations = Operations(self)
+        return self._operations
+
+    def action_apply(self) -> None:
+        self.operations.propose(dict(self.model.change.values))
+
+    def action_restart(self) -> None:
+        self.operations.restart()
+
+    def action_stop(self) -> None:
+        self.operations.stop()
+
+    def action_rollback(self) -> None:
+        self.operations.rollback()
+
+    # Everything else
+
+    def action_span(self, direction: int) -> None:
+        index = SPANS.index(self.model.span) + direction
+        if 0 <= index < len(SPANS):
+            self.model.span = SPANS[index]
+            self._show_tabs()
+            self.pane.show(self.model)
+
+    def action_maximise(self) -> None:
+        screen = self.screen_stack[0]
+        if screen.maximized is not None:
+            screen.minimize()
+        elif isinstance(self.focused, Panel):
+            screen.maximize(self.focused)
+
+    def action_explain(self) -> None:
+        from .screens.help import ExplainScreen
+
+        widget = self.focused
+        name = "console"
+        while widget is not None:
+            name = getattr(widget, "topic", "") or name
+            if name != "console":
+                break
+            widget = widget.parent  # type: ignore[assignment]
+        self.push_screen(ExplainScreen(name))
+
+    def action_help(self) -> None:
+        from .screens.help import HelpScreen
+
+        self.push_screen(HelpScreen(self.active_bindings))
+
+    def action_leave(self) -> None:
+        """Quit; asks only when an operation is under way."""
+        if not self.model.busy:
+            self.exit()
+            return
+        from .screens.confirm import ConfirmScreen
+
+        question = f"{self.model.busy} is under way. It leaves its journal behind: the next start resumes it or rolls back."
+        self.push_screen(ConfirmScreen("Quit now?", question, yes="quit"), lambda answer: self.exit() if answer else None)
+
+    async def action_quit(self) -> None:
+        self.action_leave()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        from .palette import commands
+
+        yield from commands(self)
+
+    async def on_unmount(self) -> None:
+        if self.link is not None:
+            await self.link.close()

@@ -1,0 +1,199 @@
+"""From a host's snapshot to the words on the screen. Pure: no widget, no clock of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ..evidence.reading import Known, Reading
+from ..hosts.service import RunState
+from ..knobs import OFF, PLAIN, Value, show_value
+from .formats import age, duration
+
+if TYPE_CHECKING:
+    from ..evidence.engine_log import StartLog
+    from ..state import HostState
+
+STALE_AFTER = 5.0
+"""Seconds after which data that should come every second are called old."""
+
+
+class Tone(Enum):
+    """How a fact is coloured; its words say the same."""
+
+    GOOD = "good"
+    BUSY = "busy"
+    WARN = "warn"
+    BAD = "bad"
+    QUIET = "quiet"
+
+
+@dataclass(frozen=True)
+class HeaderFacts:
+    """What the header says."""
+
+    host: str = ""
+    unit: str = ""
+    symbol: str = "…"
+    state: str = "connecting"
+    since: str = ""
+    tone: Tone = Tone.QUIET
+    engine: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Name and value, in the order of importance; the algorithm's name is empty."""
+    note: str = ""
+    badge: str = ""
+    badge_tone: Tone = Tone.QUIET
+    age: str = "no data yet"
+    age_tone: Tone = Tone.QUIET
+
+
+@dataclass(frozen=True)
+class DriftBadge:
+    """The drift table in two words."""
+
+    words: str = ""
+    tone: Tone = Tone.QUIET
+
+
+def current_value(state: HostState, name: str) -> Value | None:
+    """The value to start an edit from: in effect when the engine runs, else as configured, else the engine's default."""
+    from ..effective import UNGIVEN, configured, in_effect
+
+    reading = in_effect(state, name)
+    if reading.known is not Known.VALUE:
+        reading = configured(state, name)
+    if reading.known is Known.VALUE:
+        return reading.value
+    return UNGIVEN.get(name) if reading.known is Known.ABSENT else None
+
+
+_RUN_WORDS = {
+    RunState.STOPPED: ("○", "stopped", Tone.QUIET),
+    RunState.STARTING: ("◐", "starting", Tone.BUSY),
+    RunState.RUNNING: ("●", "running", Tone.GOOD),
+    RunState.STOPPING: ("◑", "stopping", Tone.BUSY),
+    RunState.FAILED: ("✗", "failed", Tone.BAD),
+    RunState.MISSING: ("∅", "no such unit", Tone.WARN),
+    RunState.UNKNOWN: ("?", "unknown", Tone.WARN),
+}
+
+
+def header_facts(
+    state: HostState | None, *, now: float, wall: float, drift: DriftBadge, busy: str = "", problem: str = ""
+) -> HeaderFacts:
+    """The header's words.
+
+    Args:
+        now: this machine's monotonic clock, for ages.
+        wall: seconds since the epoch, for the uptime.
+        busy: an operation that runs (``applying``), shown in place of the drift badge.
+        problem: why the host cannot be watched, in a sentence.
+    """
+    if state is None:
+        if problem:
+            return HeaderFacts(symbol="✗", state="not connected", tone=Tone.BAD, note=problem)
+        return HeaderFacts()
+    facts = HeaderFacts(host=state.host, unit=state.unit, badge=drift.words, badge_tone=drift.tone)
+    newest = state.newest()
+    seconds = None if newest is None else max(0.0, now - newest)
+    old = seconds is None or seconds > STALE_AFTER
+    facts = replace(facts, age=age(seconds), age_tone=Tone.WARN if old else Tone.GOOD)
+    if busy:
+        facts = replace(facts, badge=f"▸ {busy}", badge_tone=Tone.BUSY)
+    if state.embedded:
+        facts = replace(facts, note="embedded engine: a small model on this CPU")
+    if state.service is None:
+        reason = state.problems.get("service", "")
+        return replace(facts, symbol="?" if reason else "…", state="unreachable" if reason else "connecting", tone=Tone.WARN)
+    service = state.service.value
+    symbol, word, tone = _RUN_WORDS[service.state]
+    if service.state is RunState.RUNNING and not state.ready:
+        symbol, word, tone = "◐", loading_words(None if state.log is None else state.log.value), Tone.BUSY
+    since = ""
+    if service.state is RunState.RUNNING and service.started_at is not None:
+        since = duration(max(0.0, wall - service.started_at))
+    elif service.state is RunState.FAILED:
+        since = service.result or ""
+    return replace(
+        facts,
+        symbol=symbol,
+        state=word,
+        tone=tone,
+        since=since,
+        engine=_engine(state),
+        settings=setting_words(state) if service.state is RunState.RUNNING else (),
+    )
+
+
+def loading_words(log: StartLog | None) -> str:
+    """``loading: draft runner``: the newest phase that this start's log has reached."""
+    if log is None or not log.phases:
+        return "loading"
+    return f"loading: {list(log.phases)[-1].value}"
+
+
+def _engine(state: HostState) -> str:
+    if state.server is None:
+        return ""
+    return state.server.value.engine_name
+
+
+def setting_words(state: HostState) -> tuple[tuple[str, str], ...]:
+    """The settings in effect as the header writes them; a setting that is not known is a question mark."""
+    from ..effective import in_effect
+
+    values = {name: in_effect(state, name) for name in ("algorithm", "tree_budget", "tree_topk", "draft_window", "layers_window")}
+    algorithm = values["algorithm"]
+    words: list[tuple[str, str]] = [("", _word(algorithm))]
+    speculation = in_effect(state, "speculation")
+    if speculation.known is Known.VALUE and speculation.value is False:
+        words.append(("", "speculation off"))
+    if algorithm.known is Known.VALUE and algorithm.value == PLAIN:
+        return (("", "plain decoding"),)
+    if algorithm.known is not Known.VALUE or algorithm.value == "DDTREE":
+        words += [("budget", _word(values["tree_budget"])), ("top-k", _word(values["tree_topk"]))]
+    window = values["draft_window"]
+    on = window.known is Known.VALUE and window.value != OFF
+    words.append(("window", _word(window)))
+    words.append(("compact", "on" if on else "off" if window.known is Known.VALUE else "?"))
+    return tuple(words)
+
+
+def _word(reading: Reading) -> str:
+    return show_value(reading.value) if reading.known is Known.VALUE else "?"
+
+
+@dataclass(frozen=True)
+class LiveFigures:
+    """What the dashboard shows of one snapshot, apart from the plots' history."""
+
+    decode: float | None = None
+    decode_note: str = ""
+    decode_source: str = ""
+    commit: float | None = None
+    commit_stale: bool = False
+    commit_note: str = ""
+    commit_source: str = ""
+    histogram: tuple[int, ...] = field(default=())
+
+
+def live_figures(state: HostState) -> LiveFigures:
+    """The newest figures with the words that say where they come from."""
+    rates = state.rates
+    decode_source = f"{rates.decode_source} · 1 s" if rates.decode_source else "no source yet"
+    if rates.decode_tok_s and rates.decode_gauge_tok_s and rates.running:
+        off = abs(rates.decode_gauge_tok_s - rates.decode_tok_s) / rates.decode_tok_s
+        decode_source += f" · gauge {rates.decode_gauge_tok_s:.0f}" if off > 0.05 else f" · gauge agrees within {off * 100:.0f} %"
+    commit_source = rates.commit_source or "tokens ÷ verify calls of finished requests"
+    return LiveFigures(
+        decode=rates.decode_tok_s,
+        decode_note="idle" if rates.running == 0 and not rates.decode_tok_s else "",
+        decode_source=decode_source,
+        commit=rates.commit_length,
+        commit_stale=rates.commit_stale,
+        commit_note="last known" if rates.commit_stale and rates.commit_length is not None else "",
+        commit_source=commit_source,
+        histogram=rates.accept_histogram,
+    )

@@ -1,0 +1,96 @@
+"""What the screens ask of a host. The real one stands on a host session; tests stand one on recorded snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from .series import Mark, Point
+
+if TYPE_CHECKING:
+    from ..apply import ApplyResult, StageEvent
+    from ..evidence.journal import LogLine
+    from ..knobs import Value
+    from ..load.client import OnChunk, OnDone
+    from ..load.records import RequestRecord
+    from ..load.request import PromptRequest
+    from ..plan import Mode, Plan
+    from ..state import HostState
+    from .tree import VerifyPicture
+
+
+class LinkError(Exception):
+    """Something that was asked of the host did not work; the message is one sentence for the screen."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What history knows of the time before the console was opened."""
+
+    decode: Sequence[Point] = ()
+    commit: Sequence[Point] = ()
+    marks: tuple[Mark, ...] = ()
+    baseline: float | None = None
+    """Plain decoding on this host in tok/s, from a start without speculation."""
+
+
+class Control(Enum):
+    """What can be asked of the service without a change of its configuration."""
+
+    START = "start"
+    RESTART = "restart"
+    STOP = "stop"
+    ROLLBACK = "roll back"
+
+
+@dataclass(frozen=True)
+class ApplyChoices:
+    """How an apply goes about it."""
+
+    rollback_on_failure: bool = False
+    drain: bool = False
+
+
+OnStage = Callable[["StageEvent"], None]
+
+
+class HostLink(Protocol):
+    """One host's service, seen from the screens. Methods raise :class:`LinkError` with a sentence to show."""
+
+    @property
+    def read_only(self) -> bool:
+        """Nothing may be changed on the host."""
+
+    def states(self) -> AsyncIterator[HostState]:
+        """Snapshots as they come, until cancelled; a slow reader gets the newest only."""
+
+    async def past(self, seconds: float) -> Past:
+        """Samples and marks of the last ``seconds`` before now."""
+
+    def follow(self, *, this_start: bool) -> AsyncIterator[tuple[LogLine, ...]]:
+        """Log lines in batches: what is stored first, then as they come."""
+
+    async def plan(self, state: HostState, settings: Mapping[str, Value], mode: Mode) -> Plan:
+        """What applying these settings would do; changes nothing."""
+
+    async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
+        """Carry the plan out. Cancelling leaves the operation's journal behind."""
+
+    async def control(self, control: Control, on_stage: OnStage) -> ApplyResult:
+        """Start, restart, stop or roll back to the last confirmed configuration, confirmed like an apply."""
+
+    async def send(self, requests: Sequence[PromptRequest], on_chunk: OnChunk, on_done: OnDone) -> tuple[RequestRecord, ...]:
+        """Send prompts at once; cancelling closes them, which frees their slots."""
+
+    async def verifies(self, limit: int) -> tuple[VerifyPicture, ...]:
+        """The newest recorded verifies, oldest first; empty when the engine records none."""
+
+    async def save_profile(self, name: str, settings: Mapping[str, Value]) -> None:
+        """Keep settings under a name in the configuration file."""
+
+    async def profiles(self) -> Mapping[str, Mapping[str, Value]]:
+        """All profiles by name."""
+
+    async def close(self) -> None: ...

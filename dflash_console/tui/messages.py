@@ -1,0 +1,112 @@
+"""What workers tell the screens. Workers post these; only message handlers change widgets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.message import Message
+
+if TYPE_CHECKING:
+    from ..apply import ApplyResult, StageEvent
+    from ..evidence.journal import LogLine
+    from ..load.records import Chunk, RequestRecord
+    from ..plan import Plan
+    from ..state import HostState
+    from .link import Past
+
+
+class StateArrived(Message):
+    """A new snapshot of the host."""
+
+    def __init__(self, state: HostState) -> None:
+        super().__init__()
+        self.state = state
+
+
+class PastArrived(Message):
+    """What history knows of the time before."""
+
+    def __init__(self, past: Past) -> None:
+        super().__init__()
+        self.past = past
+
+
+class LinkFailed(Message):
+    """The host cannot be watched; one sentence says why."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__()
+        self.sentence = sentence
+
+
+class PlotLibraryLoaded(Message):
+    """Plots can be drawn from now on."""
+
+
+class PlanMade(Message):
+    """What an apply would do."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+
+class PlanFailed(Message):
+    """No plan could be made; one sentence says why."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__()
+        self.sentence = sentence
+
+
+class StageArrived(Message):
+    """A stage of the running operation began, went on or ended."""
+
+    def __init__(self, event: StageEvent) -> None:
+        super().__init__()
+        self.event = event
+
+
+class OperationEnded(Message):
+    """The running operation ended, with its result or with a sentence."""
+
+    def __init__(self, result: ApplyResult | None, sentence: str = "") -> None:
+        super().__init__()
+        self.result = result
+        self.sentence = sentence
+
+
+class LogArrived(Message):
+    """Lines of the log, oldest first."""
+
+    def __init__(self, generation: int, lines: tuple[LogLine, ...]) -> None:
+        super().__init__()
+        self.generation = generation
+        self.lines = lines
+
+
+class ChunkArrived(Message):
+    """New text of one of the running prompts."""
+
+    def __init__(self, run: int, chunk: Chunk) -> None:
+        super().__init__()
+        self.run = run
+        self.chunk = chunk
+
+
+class AnswerEnded(Message):
+    """One of the running prompts ended."""
+
+    def __init__(self, run: int, record: RequestRecord) -> None:
+        super().__init__()
+        self.run = run
+        self.record = record
+
+
+class PromptsEnded(Message):
+    """All prompts of a run ended; ``sentence`` says why when they could not be sent."""
+
+    def __init__(self, run: int, sentence: str = "") -> None:
+        super().__init__()
+        self.run = run
+        self.sentence = sentence

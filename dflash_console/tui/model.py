@@ -1,0 +1,111 @@
+"""What the screens show, kept in one place: the newest snapshot, the series behind the plots, the change being edited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..hosts.service import RunState
+from .draft import DraftChange
+from .facts import DriftBadge
+from .series import SPANS, Mark, Series
+
+if TYPE_CHECKING:
+    from ..state import HostState
+    from .link import Past
+
+MARK_LIMIT = 200
+
+
+@dataclass
+class ConsoleModel:
+    """Changed by message handlers in the screen's thread only."""
+
+    state: HostState | None = None
+    decode: Series = field(default_factory=Series)
+    """Decode throughput, tok/s."""
+    commit: Series = field(default_factory=Series)
+    """Commit length, tokens per verify; only samples in which something finished."""
+    marks: list[Mark] = field(default_factory=list)
+    baseline: float | None = None
+    span: float = SPANS[2]
+    change: DraftChange = DraftChange()
+    window_size: int | None = None
+    """The window that ``w`` switches back on."""
+    drift: DriftBadge = DriftBadge()
+    busy: str = ""
+    """The operation that runs, in a word."""
+    connection_problem: str = ""
+    _sampled_at: float = 0.0
+    _invocation: str | None = None
+    _hot_changes: int = 0
+
+    def take_past(self, past: Past) -> None:
+        """Put what history knows before what was sampled since."""
+        self.decode.prepend(past.decode)
+        self.commit.prepend(past.commit)
+        self.marks = sorted({*past.marks, *self.marks}, key=lambda mark: mark.at)[-MARK_LIMIT:]
+        if past.baseline is not None:
+            self.baseline = past.baseline
+
+    def take_state(self, state: HostState, wall: float) -> bool:
+        """Replace the snapshot, sample its figures once per reading, and mark restarts and hot changes.
+
+        Args:
+            wall: seconds since the epoch, where the sample stands on the time axis.
+
+        Returns:
+            Whether a new sample was taken.
+        """
+        self.state = state
+        self._note_marks(state, wall)
+        if state.metrics is None or state.metrics.at == self._sampled_at:
+            if self._is_down(state):
+                self.decode.add(wall, None)
+            return False
+        self._sampled_at = state.metrics.at
+        rates = state.rates
+        self.decode.add(wall, rates.decode_tok_s)
+        if rates.commit_length is not None and not rates.commit_stale:
+            self.commit.add(wall, rates.commit_length)
+        return True
+
+    @staticmethod
+    def _is_down(state: HostState) -> bool:
+        return state.service is not None and state.service.value.state is not RunState.RUNNING
+
+    def _note_marks(self, state: HostState, wall: float) -> None:
+        invocation = None if state.service is None else state.service.value.invocation_id
+        if invocation is not None and invocation != self._invocation:
+            if self._invocation is not None:
+                self.add_mark(Mark(wall, "restart"))
+            self._invocation = invocation
+            self._hot_changes = 0
+        changes = () if state.log is None else state.log.value.hot_changes
+        for point in changes[self._hot_changes :]:
+            if point.change.accepted:
+                moment = wall if point.at is None else point.at
+                self.add_mark(Mark(moment, mark_words(point.change.name, point.change.new)))
+        self._hot_changes = max(self._hot_changes, len(changes))
+
+    def add_mark(self, mark: Mark) -> None:
+        self.marks = [*self.marks, mark][-MARK_LIMIT:]
+
+
+_SHORT = {
+    "speculative_ddtree_budget": "budget",
+    "speculative_ddtree_topk": "top-k",
+    "speculative_draft_window_size": "window",
+    "speculation": "speculation",
+}
+
+
+def mark_words(name: str, value: object) -> str:
+    """``budget 16``: a hot change in the few letters that a plot has room for."""
+    short = _SHORT.get(name, name)
+    text = str(value)
+    if name == "speculative_draft_window_size" and text in ("0", "None", "off"):
+        text = "off"
+    if name == "speculation":
+        text = "on" if text in ("1", "1.0", "True", "on") else "off"
+    return f"{short} {text.removesuffix('.0')}"

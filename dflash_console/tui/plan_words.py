@@ -1,0 +1,105 @@
+"""A plan as text for the screen. Pure; nothing here is markup, and what a plan shows is masked already."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from ..knobs import KNOBS, show_value
+from . import formats
+
+if TYPE_CHECKING:
+    from ..plan import Plan, Predictions
+
+
+def diff_text(plan: Plan, colours: dict[str, str]) -> Text:
+    """The unified diff, added and removed lines coloured; the signs in front say the same."""
+    text = Text()
+    if not plan.diff:
+        text.append("No file changes: the engine takes this while it runs.\n", style=colours.get("quiet", ""))
+        for name, value in plan.hot_values.items():
+            text.append(f"+ {name} = {value:g}\n", style=colours.get("success", ""))
+        return text
+    for line in plan.diff.splitlines():
+        style = ""
+        if line.startswith("+") and not line.startswith("+++"):
+            style = colours.get("success", "")
+        elif line.startswith("-") and not line.startswith("---"):
+            style = colours.get("error", "")
+        elif line.startswith(("@@", "---", "+++")):
+            style = colours.get("quiet", "")
+        text.append(line + "\n", style=style)
+    return text
+
+
+def command_text(plan: Plan) -> str:
+    """The effective command, quoted as a shell would need it, a flag and its value to a line."""
+    lines: list[str] = []
+    for word in plan.shown_command:
+        quoted = shlex.quote(word)
+        if lines and not word.startswith("--") and lines[-1].startswith("  --") and " " not in lines[-1].strip():
+            lines[-1] += f" {quoted}"
+        elif word.startswith("--"):
+            lines.append(f"  {quoted}")
+        elif lines and not lines[-1].startswith("  "):
+            lines[-1] += f" {quoted}"
+        else:
+            lines.append(quoted if not lines else f"  {quoted}")
+    return " \\\n".join(lines)
+
+
+def prediction_lines(predictions: Predictions, *, restart: bool) -> list[str]:
+    """What to expect, a sentence a line; what is not known is left out."""
+    lines = []
+    if predictions.verify_width is not None:
+        rows = predictions.verify_width
+        lines.append(f"verify: {rows} rows wide" if rows > 1 else "plain decoding: one row a step")
+    if predictions.draft_kv_bytes_per_request is not None and predictions.context is not None:
+        line = f"draft KV: {formats.size(predictions.draft_kv_bytes_per_request)} a request at {predictions.context:,} tokens"
+        now = predictions.draft_kv_bytes_now
+        if now is not None and now != predictions.draft_kv_bytes_per_request:
+            line += f" (now {formats.size(now)})"
+        if predictions.draft_kv_bytes_total is not None and predictions.requests is not None:
+            line += f"; {formats.size(predictions.draft_kv_bytes_total)} for {predictions.requests} requests"
+        lines.append(line)
+    if restart:
+        if predictions.restart_s is not None:
+            lines.append(f"restart: about {formats.duration(predictions.restart_s)}, from this host's earlier starts")
+        else:
+            lines.append("restart: no earlier start to estimate from")
+    else:
+        lines.append("no restart: about a second; running requests go on")
+    return lines
+
+
+FINDING_SYMBOLS = {"error": "✗", "warning": "!", "info": "·"}
+_FINDING_TONES = {"error": "error", "warning": "warning", "info": "quiet"}
+
+
+def findings_text(plan: Plan, colours: dict[str, str]) -> Text:
+    """Findings, the worst first; a line that says so when there are none."""
+    text = Text()
+    order = {"error": 0, "warning": 1, "info": 2}
+    for finding in sorted(plan.findings, key=lambda found: order[found.severity.value]):
+        tone = colours.get(_FINDING_TONES[finding.severity.value], "")
+        text.append(f"{FINDING_SYMBOLS[finding.severity.value]} ", style=f"bold {tone}")
+        text.append(f"{finding.message}\n", style=tone if finding.severity.value == "error" else "")
+    if not plan.findings:
+        text.append("✓ ", style=f"bold {colours.get('success', '')}")
+        text.append("nothing found that speaks against it\n")
+    return text
+
+
+def change_lines(plan: Plan) -> list[str]:
+    """``Tree budget  8 → 16   confirmed by: …``, one setting a line."""
+    lines = []
+    for change in plan.changes:
+        knob = KNOBS.get(change.knob)
+        title = change.knob if knob is None else knob.title
+        new = "left to the engine" if change.new is None else show_value(change.new)
+        old = "not set" if change.old is None else show_value(change.old)
+        proof = change.how if change.confirmable else "applied, not confirmable"
+        lines.append(f"{title}: {old} → {new}   {proof}")
+    return lines

@@ -1,0 +1,81 @@
+"""Saving the present settings under a name, and taking a profile's settings into the change being put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..knobs import KNOBS, Value, show_value
+from .facts import current_value
+from .link import LinkError
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+PROFILE_KNOBS = ("algorithm", "speculation", "draft_window", "layers_window", "tree_budget", "tree_topk")
+"""What a profile holds when the present settings are saved: the axes of tuning, not ports and paths."""
+
+
+def save_profile(app: App[object], name: str) -> None:
+    """Keep what is in effect, with the edits, as the profile ``name``."""
+    from .app import ConsoleApp
+
+    assert isinstance(app, ConsoleApp)
+    link, state = app.link, app.model.state
+    if link is None or state is None:
+        return
+    settings: dict[str, Value] = {}
+    for knob in PROFILE_KNOBS:
+        value = app.model.change.wanted(knob, current_value(state, knob))
+        if value is not None:
+            settings[knob] = value
+    settings.update(app.model.change.values)
+
+    async def save() -> None:
+        try:
+            await link.save_profile(name, settings)
+        except LinkError as error:
+            app.notify(str(error), severity="error", markup=False)
+        else:
+            app.notify(f"Profile {name} saved: {words(settings)}", markup=False)
+
+    app.run_worker(save(), name="profile", exit_on_error=False)
+
+
+def choose_profile(app: App[object]) -> None:
+    """Show the profiles beside what is in effect; the chosen one goes into the change."""
+    from .app import ConsoleApp
+    from .screens.profiles import ProfilesScreen
+
+    assert isinstance(app, ConsoleApp)
+    link, state = app.link, app.model.state
+    if link is None or state is None:
+        return
+
+    async def load() -> None:
+        try:
+            profiles = await link.profiles()
+        except LinkError as error:
+            app.notify(str(error), severity="error", markup=False)
+            return
+        if not profiles:
+            app.notify("There is no profile yet: P saves the present settings as one.", severity="warning")
+            return
+        now = {knob: current_value(state, knob) for settings in profiles.values() for knob in settings if knob in KNOBS}
+        app.push_screen(ProfilesScreen(profiles, now), take)
+
+    def take(settings: Mapping[str, Value] | None) -> None:
+        for knob, value in (settings or {}).items():
+            app.edit(knob, value)
+
+    app.run_worker(load(), name="profiles", exit_on_error=False)
+
+
+def words(settings: Mapping[str, Value]) -> str:
+    """``algorithm DDTREE, window off, budget 8``."""
+    return ", ".join(f"{_SHORT.get(name, name)} {show_value(value)}" for name, value in settings.items())
+
+
+_SHORT = {"draft_window": "window", "layers_window": "layers' window", "tree_budget": "budget", "tree_topk": "top-k"}
+
+

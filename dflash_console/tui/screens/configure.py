@@ -1,0 +1,257 @@
+"""Every setting with its value, the change being put together, and what applying it would do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.timer import Timer
+from textual.widgets import Input
+
+from ...knobs import KnobError, find_knob
+from .. import messages
+from ..knob_rows import knob_rows
+from ..plan_words import command_text, diff_text, findings_text, prediction_lines
+from ..widgets.field import LeavingInput
+from ..widgets.knob_table import KnobTable
+from .dialog import ScrollText
+from .pane import Pane
+
+if TYPE_CHECKING:
+    from ...plan import Plan
+    from ..link import HostLink
+    from ..model import ConsoleModel
+
+PREVIEW_DELAY = 0.2
+"""Seconds without a key press before a plan is made for the preview."""
+
+
+class ConfigurePane(Pane):
+    """Settings on the left, what would be written and what to expect on the right."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", "setting", id="settings.up"),
+        Binding("down,j", "move(1)", "setting", id="settings.down"),
+        Binding("enter", "edit", "edit", show=True, id="settings.edit", tooltip="type a value"),
+        Binding("delete,backspace", "forget", "take back", id="settings.forget", tooltip="take this edit back"),
+        Binding("plus,equals_sign", "step_current(1)", "next value", id="settings.next"),
+        Binding("minus", "step_current(-1)", "previous value", id="settings.previous"),
+        Binding("F", "flag", "any flag", id="settings.flag", tooltip="set any flag by its name"),
+        Binding("P", "save_profile", "save profile", show=True, id="settings.save_profile"),
+        Binding("L", "load_profile", "profiles", show=True, id="settings.load_profile", tooltip="load or compare a profile"),
+    ]
+    edits = True
+    default_focus = "#knobs"
+
+    def __init__(self, model: ConsoleModel) -> None:
+        super().__init__(id="configure")
+        self._model = model
+        self._timer: Timer | None = None
+        self._asking = ""
+        self._planned_for: object = None
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="configure-columns"):
+            with Vertical(id="configure-left"):
+                yield KnobTable(id="knobs")
+                findings = ScrollText(Text(), id="findings")
+                findings.border_title = "Before you apply"
+                findings.add_class("framed")
+                yield findings
+            with Vertical(id="configure-right"):
+                written = ScrollText(Text(), id="written")
+                written.border_title = "What will be written"
+                written.add_class("framed")
+                yield written
+                expect = ScrollText(Text(), id="expect")
+                expect.border_title = "What to expect"
+                expect.add_class("framed")
+                yield expect
+        field = LeavingInput(id="knob-input")
+        field.display = False
+        yield field
+
+    def on_mount(self) -> None:
+        self._timer = self.set_timer(PREVIEW_DELAY, self._preview, pause=True)
+        self._idle_texts()
+
+    # Showing
+
+    def show(self, model: ConsoleModel) -> None:
+        if model.state is None:
+            return
+        self.query_one(KnobTable).show_rows(knob_rows(model.state, model.change))
+        if self._planned_for is None and model.change:
+            self._preview_soon()
+
+    def change_edited(self, model: ConsoleModel) -> None:
+        self.show(model)
+        if model.change:
+            last = list(model.change.values)[-1]
+            self.query_one(KnobTable).choose(last)
+            self._preview_soon()
+        else:
+            self._planned_for = None
+            self._idle_texts()
+
+    def _idle_texts(self) -> None:
+        quiet = self.app.theme_variables.get("quiet", "")
+        self._text("written", Text("Nothing is edited. Keys step a setting, enter types a value.", style=quiet))
+        self._text("expect", Text("–", style=quiet))
+        self._text("findings", self._help_text())
+
+    def _help_text(self) -> Text:
+        row = self.query_one(KnobTable).current
+        if row is None:
+            return Text()
+        knob = find_knob(row.name)
+        text = Text(f"{knob.title}: ", style="bold")
+        text.append(knob.help, style="not bold")
+        if knob.flags:
+            text.append(f"\n{knob.flags[0]}", style=f"not bold {self.app.theme_variables.get('quiet', '')}")
+        return text
+
+    def _text(self, identity: str, text: Text) -> None:
+        self.query_one(f"#{identity}", ScrollText).show_text(text)
+
+    def on_knob_table_moved(self) -> None:
+        if not self._model.change:
+            self._text("findings", self._help_text())
+
+    # Preview
+
+    def _preview_soon(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self.set_timer(PREVIEW_DELAY, self._preview)
+
+    def _preview(self) -> None:
+        link: HostLink | None = getattr(self.app, "link", None)
+        if link is not None and self._model.state is not None and self._model.change:
+            self._planned_for = self._model.change
+            self.run_worker(self._plan(link), name="preview", group="preview", exclusive=True, exit_on_error=False)
+
+    async def _plan(self, link: HostLink) -> None:
+        from ...plan import Mode
+        from ..link import LinkError
+
+        assert self._model.state is not None
+        try:
+            plan = await link.plan(self._model.state, self._model.change.values, Mode.AUTO)
+        except LinkError as error:
+            self.post_message(messages.PlanFailed(str(error)))
+        else:
+            self.post_message(messages.PlanMade(plan))
+
+    def on_plan_made(self, message: messages.PlanMade) -> None:
+        message.stop()
+        if self._model.change:
+            self._show_plan(message.plan)
+
+    def on_plan_failed(self, message: messages.PlanFailed) -> None:
+        message.stop()
+        self._text("findings", Text(f"✗ {message.sentence}", style=self.app.theme_variables.get("error", "")))
+
+    def _show_plan(self, plan: Plan) -> None:
+        colours = self.app.theme_variables
+        written = Text()
+        if plan.diff:
+            written.append(f"{plan.target}\n", style="bold")
+        written.append_text(diff_text(plan, colours))
+        written.append("\nEffective command\n", style="bold")
+        written.append(command_text(plan))
+        self._text("written", written)
+        restart = plan.mode.value == "restart"
+        self._text("expect", Text("\n".join(prediction_lines(plan.predictions, restart=restart))))
+        self._text("findings", findings_text(plan, colours))
+
+    # Editing
+
+    def action_move(self, by: int) -> None:
+        self.query_one(KnobTable).move(by)
+
+    def action_step_current(self, direction: int) -> None:
+        row = self.query_one(KnobTable).current
+        if row is not None:
+            self.app.call_later(self.app.run_action, f"app.step({row.name!r}, {direction})")
+
+    def action_forget(self) -> None:
+        row = self.query_one(KnobTable).current
+        if row is not None and row.edited:
+            from ..app import ConsoleApp
+
+            assert isinstance(self.app, ConsoleApp)
+            self.app.forget_edit(row.name)
+
+    def on_knob_table_chosen(self, message: KnobTable.Chosen) -> None:
+        message.stop()
+        self.action_edit()
+
+    def action_edit(self) -> None:
+        row = self.query_one(KnobTable).current
+        if row is None:
+            return
+        knob = find_knob(row.name)
+        self._ask(row.name, f"{knob.title} ({knob.unit})" if knob.unit else knob.title, row.new if row.new not in "–?" else "")
+
+    def action_flag(self) -> None:
+        self._ask("flag", "any flag, as --its-name value", "--")
+
+    def action_save_profile(self) -> None:
+        self._ask("profile", "save these settings as the profile called", "")
+
+    def _ask(self, what: str, title: str, value: str) -> None:
+        self._asking = what
+        field = self.query_one("#knob-input", LeavingInput)
+        field.border_title = title
+        field.placeholder = title
+        field.value = value
+        field.display = True
+        field.focus()
+
+    def on_leaving_input_left(self, message: LeavingInput.Left) -> None:
+        message.stop()
+        self._end_field()
+
+    def _end_field(self) -> None:
+        self.query_one("#knob-input", LeavingInput).display = False
+        self.focus_default()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Take the typed value; a value that the setting cannot take is said and the field stays open."""
+        event.stop()
+        from ..app import ConsoleApp
+
+        assert isinstance(self.app, ConsoleApp)
+        text = event.value.strip()
+        if self._asking == "profile":
+            if text:
+                self._end_field()
+                self._save_profile(text)
+            return
+        name, value = self._asking, text
+        if name == "flag":
+            flag, _, value = text.partition("=") if "=" in text.split(" ", 1)[0] else text.partition(" ")
+            name = f"flag:{flag}"
+        try:
+            parsed = find_knob(name).parse(value)
+        except KnobError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        self._end_field()
+        self.app.edit(name, parsed)
+
+    # Profiles
+
+    def _save_profile(self, name: str) -> None:
+        from ..profiles import save_profile
+
+        save_profile(self.app, name)
+
+    def action_load_profile(self) -> None:
+        from ..profiles import choose_profile
+
+        choose_profile(self.app)

@@ -1,0 +1,132 @@
+"""How fast is it: throughput and commit length over time, and what stands behind them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+
+from .. import formats
+from ..event_words import event_words
+from ..facts import live_figures
+from ..widgets.event_list import EventPanel
+from ..widgets.field import LeavingInput
+from ..widgets.gpu_panel import GpuPanel
+from ..widgets.histogram import HistogramPanel
+from ..widgets.plot_panel import PlotPanel
+from ..widgets.prompt_dock import PromptDock
+from ..widgets.requests_panel import RequestsPanel
+from .pane import Pane
+
+if TYPE_CHECKING:
+    from ..model import ConsoleModel
+
+
+class DashboardPane(Pane):
+    """Two plots, the histogram, requests, GPUs and the newest events."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "prompt", "prompt", show=True, id="prompt.open", tooltip="a prompt under the plots"),
+        Binding("P", "close_prompt", "close the prompt", id="prompt.hide"),
+        Binding("x", "stop_prompt", "stop the prompt", show=True, id="prompt.stop"),
+    ]
+    edits = True
+    default_focus = "#decode"
+
+    def __init__(self, model: ConsoleModel) -> None:
+        super().__init__(id="dashboard")
+        self._model = model
+        self._log_seen: object = None
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="plots"):
+            yield PlotPanel(
+                "Decode throughput",
+                self._model.decode,
+                id="decode",
+                unit="tok/s",
+                colour="plot-decode",
+                write=formats.tokens_per_second,
+                topic="decode",
+                least_top=10.0,
+            )
+            yield PlotPanel(
+                "Commit length",
+                self._model.commit,
+                id="commit",
+                unit="tokens per verify",
+                colour="plot-commit",
+                write=formats.commit_length,
+                topic="commit",
+                floor=1.0,
+                least_top=3.0,
+            )
+        with Horizontal(id="figures"):
+            yield HistogramPanel(id="histogram")
+            yield RequestsPanel("Requests", id="requests")
+            yield GpuPanel("GPU", id="gpu")
+            yield EventPanel("Events", id="events")
+        yield PromptDock()
+
+    def show(self, model: ConsoleModel) -> None:
+        state = model.state
+        if state is None:
+            return
+        figures = live_figures(state)
+        end = time.time()
+        marks = tuple(model.marks)
+        self.query_one("#decode", PlotPanel).show_value(
+            figures.decode,
+            end=end,
+            span=model.span,
+            marks=marks,
+            baseline=model.baseline,
+            source=figures.decode_source,
+            remark=figures.decode_note,
+        )
+        self.query_one("#commit", PlotPanel).show_value(
+            figures.commit,
+            end=end,
+            span=model.span,
+            marks=marks,
+            stale=figures.commit_stale,
+            source=figures.commit_source,
+            remark=figures.commit_note,
+        )
+        self.query_one(HistogramPanel).show_counts(figures.histogram)
+        self.query_one(RequestsPanel).show_rates(state.rates)
+        self.query_one(GpuPanel).show_gpus(None if state.gpus is None else state.gpus.value)
+        log = None if state.log is None else state.log.value
+        if log is not self._log_seen:
+            self._log_seen = log
+            self.query_one(EventPanel).show_events(() if log is None else event_words(log))
+
+    def plots_ready(self) -> None:
+        for panel in self.query(PlotPanel):
+            panel.enable()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        dock = self.query_one(PromptDock)
+        if action == "close_prompt":
+            return bool(dock.display)
+        return dock.running if action == "stop_prompt" else True
+
+    def action_prompt(self) -> None:
+        self.add_class("-docked")
+        self.query_one(PromptDock).open()
+
+    def action_close_prompt(self) -> None:
+        self.query_one(PromptDock).display = False
+        self.remove_class("-docked")
+        self.focus_default()
+
+    def action_stop_prompt(self) -> None:
+        self.query_one(PromptDock).stop()
+
+    def on_leaving_input_left(self, message: LeavingInput.Left) -> None:
+        """``escape`` in the dock: back to the plots; the dock stays, its answers go on."""
+        message.stop()
+        self.focus_default()

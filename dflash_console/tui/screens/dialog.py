@@ -1,0 +1,64 @@
+"""The frame of everything that opens over a screen."""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from ..widgets.key_line import KeyLine
+
+Result = TypeVar("Result")
+
+
+class Dialog(ModalScreen[Result]):
+    """A framed box; ``escape`` leaves it without an answer."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "close", show=True, id="dialog.leave"),
+    ]
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self._dialog_title = title
+
+    def compose(self) -> ComposeResult:
+        box = Vertical(classes="dialog")
+        box.border_title = Text(self._dialog_title)
+        with box:
+            yield from self.compose_body()
+            yield KeyLine()
+
+    def compose_body(self) -> ComposeResult:
+        """The widgets inside the frame."""
+        yield Static("")
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+class ScrollText(VerticalScroll, can_focus=True):
+    """A long text that scrolls with the usual keys. Never read as markup."""
+
+    def __init__(self, text: Text, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._text = text
+        self._static = Static(text, markup=False)
+
+    def compose(self) -> ComposeResult:
+        yield self._static
+
+    @property
+    def text(self) -> str:
+        return self._text.plain
+
+    def show_text(self, text: Text) -> None:
+        """Replace the text; nothing happens when it is the same."""
+        if text != self._text:
+            self._text = text
+            self._static.update(text)

@@ -1,0 +1,79 @@
+"""``?``: the keys that work here; F1: what the panel in focus shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+
+from ..keymap import key_names
+from ..topics import topic
+from .dialog import Dialog, ScrollText
+
+if TYPE_CHECKING:
+    from textual.screen import ActiveBinding
+
+
+class ExplainScreen(Dialog[None]):
+    """Definitions for the panel in focus."""
+
+    def __init__(self, name: str) -> None:
+        self._topic = topic(name)
+        super().__init__(self._topic.title)
+
+    def compose_body(self) -> ComposeResult:
+        yield ScrollText(Text(self._topic.text), id="explanation")
+
+
+class HelpScreen(Dialog[None]):
+    """All keys that work on the screen below, grouped by what they are about."""
+
+    def __init__(self, bindings: Mapping[str, ActiveBinding]) -> None:
+        super().__init__("Keys")
+        self._keys = [active.binding for active in bindings.values() if active.enabled and active.binding.id]
+
+    def compose_body(self) -> ComposeResult:
+        yield ScrollText(keys_text(self._keys), id="keys")
+
+
+_GROUPS = {
+    "screen": "Screens",
+    "change": "Change settings",
+    "operation": "Apply",
+    "plot": "Plots",
+    "panel": "Panels",
+    "prompt": "Prompts",
+    "settings": "Settings",
+    "truth": "Truth",
+    "log": "Log",
+    "playground": "Playground",
+    "app": "Console",
+}
+
+
+def keys_text(bindings: list[Binding]) -> Text:
+    """The keys by group, each with what it does and the id by which the configuration file can change it."""
+    text = Text()
+    for group, title in _GROUPS.items():
+        rows: dict[str, Binding] = {}
+        names: dict[str, list[str]] = {}
+        for binding in bindings:
+            if binding.id and binding.id.split(".", 1)[0] == group:
+                rows.setdefault(binding.id, binding)
+                names.setdefault(binding.id, []).append(key_names(binding.key))
+        if not rows:
+            continue
+        text.append(f"{title}\n", style="bold")
+        for identity, binding in rows.items():
+            text.append(f"  {' '.join(names[identity]):<9}", style="bold")
+            text.append(f"{binding.tooltip or binding.description:<46}")
+            text.append(f"{identity}\n", style="dim")
+        text.append("\n")
+    text.append(
+        "In a text field printable keys type; escape leaves it. Keys can be changed in the configuration file:\n", style="dim"
+    )
+    text.append('[keymap]\n"change.budget_up" = "b"\n', style="dim")
+    return text

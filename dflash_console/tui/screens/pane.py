@@ -1,0 +1,33 @@
+"""What all numbered screens have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.containers import Vertical
+
+if TYPE_CHECKING:
+    from ..model import ConsoleModel
+
+
+class Pane(Vertical):
+    """One numbered screen under the common header. It reads the model and never a host."""
+
+    edits = False
+    """Whether the keys that edit settings work here."""
+    default_focus = ""
+    """Selector of the widget that is focused when the pane is shown."""
+
+    def show(self, model: ConsoleModel) -> None:
+        """Show the newest snapshot; called when one arrives while the pane is visible, and when it becomes visible."""
+
+    def change_edited(self, model: ConsoleModel) -> None:
+        """The change being put together is another one now."""
+
+    def plots_ready(self) -> None:
+        """The plotting library is loaded."""
+
+    def focus_default(self) -> None:
+        """Give the focus to the pane's main widget."""
+        if self.default_focus:
+            self.query_one(self.default_focus).focus()

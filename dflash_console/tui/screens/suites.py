@@ -1,0 +1,109 @@
+"""Choosing a prompt from a suite."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Input, Static
+
+from ...load.suite import SUITES, Suite, SuiteError, load_suite
+from ..formats import shorten
+from ..widgets.field import LeavingInput
+from .dialog import Dialog, ScrollText
+
+DEPTHS = (0, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768)
+"""Tokens (about) put in front of each prompt."""
+
+
+class SuiteScreen(Dialog[str]):
+    """``tab`` walks the suites, up and down the prompts, left and right the depth; ``f`` opens a file."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "suite(1)", "suite", show=True, id="suites.next", priority=True),
+        Binding("up", "step(-1)", "prompt", id="suites.up"),
+        Binding("down,j", "step(1)", "prompt", show=True, id="suites.down"),
+        Binding("right", "depth(1)", "deeper", show=True, id="suites.deeper"),
+        Binding("left", "depth(-1)", "shallower", show=True, id="suites.shallower"),
+        Binding("f", "file", "file", show=True, id="suites.file"),
+        Binding("enter", "take", "take", show=True, id="suites.take"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__("Suites")
+        self._names: list[str] = list(SUITES)
+        self._suite = 0
+        self._prompt = 0
+        self._depth = 0
+
+    def compose_body(self) -> ComposeResult:
+        yield Static("", markup=False, id="suite-names")
+        yield ScrollText(Text(), id="suite")
+        field = LeavingInput(placeholder="path of a file: .toml suite, .jsonl, or text", id="suite-file")
+        field.display = False
+        yield field
+
+    def on_mount(self) -> None:
+        self._repaint()
+        self.query_one(ScrollText).focus()
+
+    def _load(self) -> Suite:
+        return load_suite(self._names[self._suite])
+
+    def action_suite(self, by: int) -> None:
+        self._suite = (self._suite + by) % len(self._names)
+        self._prompt = 0
+        self._repaint()
+
+    def action_step(self, by: int) -> None:
+        self._prompt = (self._prompt + by) % len(self._load().prompts)
+        self._repaint()
+
+    def action_depth(self, by: int) -> None:
+        self._depth = max(0, min(len(DEPTHS) - 1, self._depth + by))
+        self._repaint()
+
+    def action_file(self) -> None:
+        field = self.query_one("#suite-file", LeavingInput)
+        field.display = True
+        field.focus()
+
+    def on_leaving_input_left(self, message: LeavingInput.Left) -> None:
+        message.stop()
+        self.query_one("#suite-file").display = False
+        self.query_one(ScrollText).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        try:
+            load_suite(event.value.strip())
+        except SuiteError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        self._names.append(event.value.strip())
+        self._suite, self._prompt = len(self._names) - 1, 0
+        event.input.display = False
+        self.query_one(ScrollText).focus()
+        self._repaint()
+
+    def action_take(self) -> None:
+        suite = load_suite(self._names[self._suite], depth=DEPTHS[self._depth])
+        self.dismiss(suite.prompts[self._prompt].text)
+
+    def _repaint(self) -> None:
+        suite = self._load()
+        names = Text()
+        for index, name in enumerate(self._names):
+            names.append(f" {shorten(name, 30, keep_end=True)} ", style="bold reverse" if index == self._suite else "")
+        depth = DEPTHS[self._depth]
+        names.append(f"   depth: {f'about {depth:,} tokens in front' if depth else 'as it is'}", style="dim")
+        self.query_one("#suite-names", Static).update(names)
+        text = Text(f"{suite.title}: {suite.about}\n\n", style="dim")
+        for index, prompt in enumerate(suite.prompts):
+            chosen = index == self._prompt
+            text.append(f"{'▸' if chosen else ' '} {prompt.name}\n", style="bold" if chosen else "")
+            if chosen:
+                text.append(f"    {shorten(' '.join(prompt.text.split()), 240)}\n", style="dim")
+        self.query_one(ScrollText).show_text(text)

@@ -1,0 +1,72 @@
+"""Six sources, one table, and a verdict in words for each setting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Static
+
+from ...hosts.service import RunState
+from ..widgets.truth_view import TruthView
+from .pane import Pane
+
+if TYPE_CHECKING:
+    from ...drift import TruthTable
+    from ..model import ConsoleModel
+
+
+class TruthPane(Pane):
+    """The drift table of the newest snapshot; judged anew only when a source was read anew."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", "row", id="truth.up"),
+        Binding("down,j", "move(1)", "row", id="truth.down"),
+        Binding("enter", "mend", "mend", show=True, id="truth.mend", tooltip="press the key that mends this row"),
+    ]
+    edits = True
+    default_focus = "#truth-table"
+
+    def __init__(self) -> None:
+        super().__init__(id="truth")
+        self._key: tuple[int, ...] = ()
+        self._table: TruthTable | None = None
+
+    def compose(self) -> ComposeResult:
+        yield TruthView(id="truth-table")
+        yield Static("", markup=False, id="truth-legend")
+
+    def show(self, model: ConsoleModel) -> None:
+        state = model.state
+        if state is None:
+            return
+        parts = (state.service, state.config, state.process, state.server, state.log, state.drafter)
+        key = tuple(0 if part is None else id(part.value) for part in parts)
+        if key == self._key:
+            return
+        self._key = key
+        from ...drift import truth_table
+
+        self._table = truth_table(state)
+        running = state.service is not None and state.service.value.state is RunState.RUNNING
+        self.query_one(TruthView).show_table(self._table, running=running)
+        legend = Text(" – not named by this source   ? could not be read   ", style="dim")
+        legend.append("✓ in effect  ! to know  ✗ drift", style="dim")
+        self.query_one("#truth-legend", Static).update(legend)
+
+    def action_move(self, by: int) -> None:
+        self.query_one(TruthView).move(by)
+
+    def action_mend(self) -> None:
+        """Do what the row's key would do."""
+        row = self.query_one(TruthView).current
+        if row is None or not row.key:
+            self.notify("No key mends this row.", severity="information")
+        elif row.key == "a":
+            from .mend import write_down
+
+            write_down(self.app, row)
+        else:
+            self.app.simulate_key(row.key)

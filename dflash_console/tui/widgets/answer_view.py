@@ -1,0 +1,69 @@
+"""One answer as it streams, each verify's tokens on a ground of their own."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.widgets import Markdown, Static
+
+from ..answers import Answer
+
+
+class AnswerView(VerticalScroll, can_focus=True):
+    """Plain text while it streams (a Markdown widget must not be updated under the mouse); Markdown once it has ended."""
+
+    topic = "playground"
+    ALLOW_MAXIMIZE = True
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id, classes="framed")
+        self.border_title = "Answer"
+        self._static = Static("", markup=False)
+        self._markdown: Markdown | None = None
+        self._text = Text()
+
+    def compose(self) -> ComposeResult:
+        yield self._static
+
+    @property
+    def text(self) -> str:
+        return self._text.plain
+
+    def show_answer(self, answer: Answer | None, count: int, remark: str) -> None:
+        """Show one of ``count`` answers; ``remark`` stands in the lower edge."""
+        if answer is None:
+            self.border_title = "Answer"
+            self._put(Text("No answer yet. Type a prompt and press enter.", style="dim"))
+            self.border_subtitle = Text(remark).markup
+            return
+        which = f"Answer {answer.number + 1} of {count}" if count > 1 else "Answer"
+        self.border_title = Text(f"{which} ─ {answer.figures()}").markup
+        self.border_subtitle = Text(remark).markup
+        at_end = self.scroll_y >= self.max_scroll_y - 1
+        variables = self.app.theme_variables
+        shades = tuple(variables.get(name, "") for name in ("shade-1", "shade-2", "shade-3"))
+        self._put(answer.shaded(shades))
+        if answer.record is None and at_end:
+            self.scroll_end(animate=False)
+
+    def _put(self, text: Text) -> None:
+        if text != self._text:
+            self._text = text
+            self._static.update(text)
+
+    async def toggle_markdown(self, answer: Answer) -> None:
+        """Show a finished answer as Markdown, or go back to its shaded text."""
+        if self._markdown is not None:
+            await self.plain()
+            return
+        self._markdown = Markdown(answer.text)
+        self._static.display = False
+        await self.mount(self._markdown)
+
+    async def plain(self) -> None:
+        """Back to plain text."""
+        if self._markdown is not None:
+            await self._markdown.remove()
+            self._markdown = None
+            self._static.display = True

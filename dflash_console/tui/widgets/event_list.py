@@ -1,0 +1,38 @@
+"""The newest things the log said, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from ..event_words import EventWords
+from ..formats import clock
+from .panel import Panel
+
+
+class EventPanel(Panel):
+    """Newest first; as many as fit."""
+
+    topic = "events"
+
+    def __init__(self, title: str, *, id: str) -> None:  # noqa: A002
+        super().__init__(title, id=id)
+        self._events: Sequence[EventWords] = ()
+
+    def show_events(self, events: Sequence[EventWords]) -> None:
+        """``events`` in the order in which they happened."""
+        self._events = events
+        self.redraw()
+
+    def redraw(self) -> None:
+        width, height = self.inner_size()
+        lines: list[Text] = []
+        for event in list(self._events)[::-1][: max(1, height)]:
+            line = Text(no_wrap=True)
+            line.append(f"{clock(event.at)} ", style="dim")
+            symbol = {"warning": "! ", "error": "✗ ", "success": "✓ "}.get(event.tone, "")
+            line.append(symbol + event.words, style=self.colour(event.tone) if event.tone else "")
+            line.truncate(max(1, width), overflow="ellipsis")
+            lines.append(line)
+        self.show_lines(lines or [Text("nothing yet", style="dim")])

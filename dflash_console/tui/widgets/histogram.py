@@ -1,0 +1,66 @@
+"""How many drafts each verify accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from ..formats import bar
+from .panel import Panel
+
+
+def histogram_lines(counts: Sequence[int], width: int, rows: int, colour: str) -> list[Text]:
+    """One line per number of accepted drafts, with its share of all verifies.
+
+    When there are more numbers than ``rows``, the last line gathers the rest (``4+``).
+    """
+    total = sum(counts)
+    if not total or rows < 1 or width < 10:
+        return []
+    shown = list(counts)
+    while shown and not shown[-1]:
+        shown.pop()
+    gathered = len(shown) > rows
+    if gathered:
+        shown = [*shown[: rows - 1], sum(shown[rows - 1 :])]
+    highest = max(shown)
+    label_width = max(2, len(str(len(shown) - 1)) + (1 if gathered else 0))
+    room = width - label_width - 7
+    lines = []
+    for accepted, number in enumerate(shown):
+        label = f"{accepted}+" if gathered and accepted == len(shown) - 1 else str(accepted)
+        line = Text(no_wrap=True)
+        line.append(label.rjust(label_width) + " ", style="dim")
+        line.append(bar(number / highest, room), style=colour)
+        line.append(f" {number / total * 100:3.0f} %")
+        lines.append(line)
+    return lines
+
+
+class HistogramPanel(Panel):
+    """Accepted drafts per verify, over the span of the newest figures."""
+
+    topic = "histogram"
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002
+        super().__init__(_HEADING, id=id)
+        self._counts: Sequence[int] = ()
+
+    def show_counts(self, counts: Sequence[int]) -> None:
+        """``counts[n]`` verifies accepted ``n`` drafts."""
+        self._counts = counts
+        self.redraw()
+
+    def redraw(self) -> None:
+        width, height = self.inner_size()
+        total = sum(self._counts)
+        if not total:
+            self.show_title(Text(_HEADING))
+            self.show_lines([Text("none yet: run a prompt", style="dim")])
+            return
+        self.show_title(Text(_HEADING), Text(f"{total:,} verifies"))
+        self.show_lines(histogram_lines(self._counts, width, height, self.colour("plot-commit")))
+
+
+_HEADING = "Accepted per verify"

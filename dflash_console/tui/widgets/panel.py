@@ -1,0 +1,55 @@
+"""A framed piece of a screen: focusable, explained by F1, maximised by one key, repainted only when its text changes."""
+
+from __future__ import annotations
+
+from rich.console import Group
+from rich.text import Text
+from textual.widgets import Static
+
+
+class Panel(Static, can_focus=True):
+    """The frame that all panels share.
+
+    ``topic`` names the entry of :mod:`dflash_console.tui.topics` that F1 shows for it.
+    """
+
+    ALLOW_MAXIMIZE = True
+    topic = "console"
+
+    def __init__(self, title: str, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
+        super().__init__("", id=id, classes=classes, markup=False)
+        self._lines: list[Text] = []
+        self._titles: tuple[Text, Text] = (Text(title), Text())
+        self.border_title = self._titles[0]
+
+    def show_lines(self, lines: list[Text]) -> None:
+        """Show these lines; nothing happens when they are what is shown already (an idle screen costs nothing)."""
+        if lines != self._lines:
+            self._lines = lines
+            self.update(Group(*lines))
+
+    def show_title(self, title: Text, subtitle: Text | None = None) -> None:
+        """Texts in the frame's upper and lower edge, never read as markup."""
+        titles = (title, subtitle or Text())
+        if titles != self._titles:
+            self._titles = titles
+            self.border_title, self.border_subtitle = titles
+
+    def redraw(self) -> None:
+        """Build the lines anew from what was shown last; called when the size changes."""
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def inner_size(self) -> tuple[int, int]:
+        """Columns and rows inside the frame."""
+        return self.content_size.width, self.content_size.height
+
+    def colour(self, variable: str) -> str:
+        """A theme variable's value, for Rich styles."""
+        return self.app.theme_variables.get(variable, "")
+
+    @property
+    def text(self) -> str:
+        """The plain text of the panel, its title first."""
+        return "\n".join((self._titles[0].plain, *(line.plain for line in self._lines), self._titles[1].plain))

@@ -1,0 +1,130 @@
+"""A live plot with its newest value in large type above it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.text import Text
+from textual.color import Color
+
+from ..formats import UNKNOWN
+from ..plotting import PlotColours, PlotSpec, draw
+from ..series import Mark, Series, resample
+from .panel import Panel
+
+
+class PlotPanel(Panel):
+    """One series over the span that the dashboard shows.
+
+    Drawing waits for :meth:`enable`: the plotting library is loaded after the first paint.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        series: Series,
+        *,
+        id: str,  # noqa: A002
+        unit: str,
+        colour: str,
+        write: Callable[[float | None], str],
+        topic: str,
+        floor: float = 0.0,
+        least_top: float = 1.0,
+    ) -> None:
+        super().__init__(title, id=id)
+        self.topic = topic
+        self._title = title
+        self._series = series
+        self._unit = unit
+        self._colour = colour
+        self._write = write
+        self._floor = floor
+        self._least_top = least_top
+        self._enabled = False
+        self._span = 900.0
+        self._end = 0.0
+        self._marks: tuple[Mark, ...] = ()
+        self._baseline: float | None = None
+        self._value: float | None = None
+        self._stale = False
+        self._remark = ""
+
+    def enable(self) -> None:
+        """From now on plots are drawn."""
+        self._enabled = True
+        self.redraw()
+
+    def show_value(
+        self,
+        value: float | None,
+        *,
+        end: float,
+        span: float,
+        marks: tuple[Mark, ...],
+        baseline: float | None = None,
+        stale: bool = False,
+        source: str = "",
+        remark: str = "",
+    ) -> None:
+        """Show the newest value and the series up to ``end``.
+
+        Args:
+            value: the newest value, or the last known one when ``stale``.
+            end: right edge of the time axis, seconds since the epoch.
+            source: where the value comes from, shown in the frame's lower edge.
+            remark: a few words beside the value (a gauge that differs, "last known").
+        """
+        self._value, self._end, self._span, self._marks = value, end, span, marks
+        self._baseline, self._stale, self._remark = baseline, stale, remark
+        self.show_title(Text(self._title), Text(source))
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw again; nothing is repainted when the picture is the same."""
+        width, height = self.inner_size()
+        if width < 8 or height < 1:
+            return
+        lines = [self._headline(width)]
+        if self._enabled and self._end:
+            start = self._end - self._span
+            curve = resample(self._series.since(start), start, self._end, 2 * max(1, width - 5), gap=5.0)
+            spec = PlotSpec(
+                curve,
+                start,
+                self._end,
+                self._marks,
+                self._baseline,
+                "" if self._baseline is None else f"plain {self._baseline:.0f}",
+                self._floor,
+                self._least_top,
+            )
+            lines += draw(spec, self._plot_colours(), width, height - 1)
+        self.show_lines(lines)
+
+    def _headline(self, width: int) -> Text:
+        line = Text(no_wrap=True, overflow="ellipsis")
+        known = self._value is not None
+        line.append(self._write(self._value), style=f"bold {self.colour(self._colour)}" if known and not self._stale else "dim")
+        line.append(f" {self._unit}" if known else f" {self._unit}".rstrip(), style="dim")
+        if known and self._baseline and not self._stale and self._value:
+            line.append(f"   {self._value / self._baseline:.2f}×", style="bold")
+            line.append(" plain", style="dim")
+        if not known:
+            line = Text(f"{UNKNOWN} no value yet", style="dim")
+        if self._remark:
+            line.append(f"   {self._remark}", style="dim")
+        line.truncate(width, overflow="ellipsis")
+        return line
+
+    def _plot_colours(self) -> PlotColours:
+        return PlotColours(
+            self._rgb(self._colour),
+            self._rgb("plot-baseline"),
+            self._rgb("plot-mark"),
+            self._rgb("plot-axis"),
+        )
+
+    def _rgb(self, variable: str) -> tuple[int, int, int]:
+        parsed = Color.parse(self.colour(variable) or "#808080")
+        return parsed.r, parsed.g, parsed.b

@@ -1,0 +1,139 @@
+"""The drift table: settings down, sources across, the verdict in words beneath each row that needs one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from ...evidence.reading import Known, Reading
+from ...knobs import Source, show_value
+from ..formats import UNKNOWN, shorten
+
+if TYPE_CHECKING:
+    from ...drift import TruthRow, TruthTable
+
+_COLUMNS = {
+    Source.TRAINED: "trained",
+    Source.UNIT: "unit file",
+    Source.LOADED: "loaded",
+    Source.PROCESS: "process",
+    Source.SERVER: "server",
+    Source.LOG: "log",
+}
+_TONES = {"ok": "success", "note": "warning", "drift": "error", "not confirmable": "warning", "unknown": "quiet"}
+
+
+class TruthView(VerticalScroll, can_focus=True):
+    """Rows with a cursor; the row under it shows where each value was read."""
+
+    topic = "truth"
+    ALLOW_MAXIMIZE = True
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id, classes="framed")
+        self.border_title = "Truth"
+        self._static = Static("", markup=False)
+        self._rows: tuple[TruthRow, ...] = ()
+        self._cursor = 0
+        self._text = Text()
+        self._tops: list[int] = []
+
+    def compose(self):  # type: ignore[no-untyped-def]
+        yield self._static
+
+    @property
+    def text(self) -> str:
+        return self._text.plain
+
+    @property
+    def current(self) -> TruthRow | None:
+        return self._rows[self._cursor] if self._cursor < len(self._rows) else None
+
+    def show_table(self, table: TruthTable, *, running: bool) -> None:
+        """Show the rows; ``running`` false says that nothing is in effect now."""
+        self._rows = table.rows
+        self._cursor = min(self._cursor, max(0, len(self._rows) - 1))
+        drifted = sum(row.verdict.value == "drift" for row in self._rows)
+        words = f"{drifted} in drift" if drifted else "no drift"
+        self.border_subtitle = words if running else f"{words} · the engine is not running"
+        self._repaint()
+
+    def move(self, by: int) -> None:
+        if self._rows:
+            self._cursor = max(0, min(len(self._rows) - 1, self._cursor + by))
+            self._repaint()
+            self.scroll_to(y=max(0, self._tops[self._cursor] - 3), animate=False)
+
+    def on_resize(self) -> None:
+        self._repaint()
+
+    def _repaint(self) -> None:
+        width = self.scrollable_content_region.width
+        if width < 30 or not self._rows:
+            return
+        title_width = min(24, max(16, width // 5))
+        cell = max(6, (width - title_width - 2) // len(_COLUMNS))
+        lines = [self._heading(title_width, cell)]
+        self._tops = []
+        for index, row in enumerate(self._rows):
+            self._tops.append(len(lines))
+            lines += self._row(row, title_width, cell, width, chosen=index == self._cursor)
+        text = Text("\n").join(lines)
+        if text != self._text:
+            self._text = text
+            self._static.update(text)
+
+    def _heading(self, title_width: int, cell: int) -> Text:
+        line = Text("  " + "setting".ljust(title_width), style="dim", no_wrap=True)
+        for name in _COLUMNS.values():
+            line.append(name.ljust(cell))
+        return line
+
+    def _row(self, row: TruthRow, title_width: int, cell: int, width: int, *, chosen: bool) -> list[Text]:
+        colour = self.app.theme_variables.get(_TONES[row.verdict.value], "")
+        line = Text(no_wrap=True)
+        line.append(f"{row.verdict.symbol} ", style=f"bold {colour}")
+        line.append(shorten(row.title, title_width - 1).ljust(title_width), style="bold reverse" if chosen else "bold")
+        for source in _COLUMNS:
+            words, style = reading_words(row.readings.get(source))
+            line.append(shorten(words, cell - 1).ljust(cell), style=style)
+        lines = [line]
+        if row.message:
+            mend = f"  {row.key} mends it" if row.key else ""
+            lines += _wrapped(f"{row.message}{mend}", width, 4, colour)
+        if chosen:
+            for source, name in _COLUMNS.items():
+                reading = row.readings.get(source)
+                if reading is not None and (reading.where or reading.why):
+                    said = f"{name}: {reading_words(reading)[0]}  {reading.where}" + (f", {reading.why}" if reading.why else "")
+                    lines += _wrapped(said, width, 6, "dim")
+        return lines
+
+
+def reading_words(reading: Reading | None) -> tuple[str, str]:
+    """What a cell shows, and its style: ``–`` not named, ``?`` not read."""
+    if reading is None:
+        return "", "dim"
+    if reading.known is Known.ABSENT:
+        return UNKNOWN, "dim"
+    if reading.known is Known.UNKNOWN:
+        return reading.text or "?", "dim"
+    return reading.text or show_value(reading.value), ""
+
+
+def _wrapped(text: str, width: int, indent: int, style: str) -> list[Text]:
+    """Words folded at ``width``, each line indented."""
+    lines: list[Text] = []
+    line = ""
+    for word in text.split():
+        if line and len(line) + len(word) + 1 > width - indent:
+            lines.append(Text(" " * indent + line, style=style, no_wrap=True))
+            line = word
+        else:
+            line = f"{line} {word}".strip()
+    if line:
+        lines.append(Text(" " * indent + line, style=style, no_wrap=True))
+    return lines

@@ -1,0 +1,284 @@
+"""Snapshots, plans and a link for the screens' tests: recorded values, no host, no clock but the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dflash_console.evidence.engine_log import StartLog
+from dflash_console.evidence.journal import LogLine
+from dflash_console.evidence.metrics import Rates
+from dflash_console.evidence.metrics_text import MetricsSample
+from dflash_console.evidence.process import ProcessEvidence
+from dflash_console.evidence.server import parse_server_info
+from dflash_console.hosts.service import ConfigSource, RunState, ServiceConfig, ServiceState
+from dflash_console.load.records import Chunk, CommitSource, RequestRecord, SpeedSource
+from dflash_console.state import Aged, GpuRow, HostState
+from dflash_console.tui.link import ApplyChoices, Control, LinkError, OnStage, Past
+from dflash_console.tui.series import Mark, Point
+
+if TYPE_CHECKING:
+    from dflash_console.apply import ApplyResult, StageEvent
+    from dflash_console.knobs import Value
+    from dflash_console.load.client import OnChunk, OnDone
+    from dflash_console.load.request import PromptRequest
+    from dflash_console.plan import Mode, Plan
+    from dflash_console.tui.tree import VerifyPicture
+
+T0 = 1_764_430_000.0
+"""The moment at which recorded things happen, seconds since the epoch."""
+
+COMMAND = (
+    "/opt/venv/bin/python",
+    "-m",
+    "engine_launch",
+    "serve",
+    "--engine",
+    "embedded",
+    "--speculative-algorithm",
+    "DDTREE",
+    "--speculative-ddtree-budget",
+    "8",
+    "--speculative-ddtree-topk",
+    "4",
+    "--port",
+    "30000",
+    "--enable-metrics",
+)
+
+START_LINES = (
+    "[2026-11-29 16:00:00] server_args=ServerArgs(speculative_algorithm='DDTREE', speculative_ddtree_budget=8)",
+    "[2026-11-29 16:00:00] Load weight begin. avail mem=12.10 GB",
+    "[2026-11-29 16:00:02] Load weight end. elapsed=1.62 s, type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=11.80 GB",
+    "[2026-11-29 16:00:02] Load weight begin. avail mem=11.80 GB",
+    "[2026-11-29 16:00:03] Load weight end. elapsed=0.31 s, type=DFlashDraftModel, dtype=torch.bfloat16, avail mem=11.70 GB",
+    "[2026-11-29 16:00:03] Initialized DDTREE draft runner. attention_backend=torch_native, model=DFlashDraftModel, "
+    "block_size=8, tree_budget=8, tree_topk=4, layers_window=512, draft_window_size=None, compact_cache=False",
+    "[2026-11-29 16:00:03] KV Cache is allocated. dtype: torch.bfloat16, #tokens: 8192, K size: 0.05 GB, V size: 0.05 GB",
+    "[2026-11-29 16:00:04] The server is fired up and ready to roll!",
+)
+
+
+def lines(texts: Sequence[str], *, start: float = T0, invocation: str = "aa" * 16, first: int = 1) -> tuple[LogLine, ...]:
+    """Log lines of one start, a second apart."""
+    return tuple(
+        LogLine(text, cursor=str(number), at=start + number - first, invocation_id=invocation, pid=4242, number=number)
+        for number, text in enumerate(texts, start=first)
+    )
+
+
+def server_info(**internal: object) -> bytes:
+    """``/server_info`` of the embedded engine with the given values in effect."""
+    state: dict[str, object] = {
+        "algorithm": "DDTREE",
+        "speculation": True,
+        "speculative_ddtree_budget": 8,
+        "speculative_ddtree_topk": 4,
+        "speculative_draft_window_size": None,
+        "layers_window": 512,
+        "block_size": 8,
+    }
+    state.update(internal)
+    body = {
+        "engine": "embedded",
+        "version": "ddtree-embedded 0.1.0",
+        "speculative_algorithm": "DDTREE",
+        "speculative_ddtree_budget": 8,
+        "speculative_ddtree_topk": 4,
+        "internal_states": [state],
+    }
+    return json.dumps(body).encode()
+
+
+def state(
+    *,
+    run: RunState = RunState.RUNNING,
+    ready: bool = True,
+    rates: Rates | None = None,
+    gpus: tuple[GpuRow, ...] = (),
+    revision: int = 1,
+    texts: Sequence[str] = START_LINES,
+    invocation: str = "aa" * 16,
+    at: float | None = None,
+    **internal: object,
+) -> HostState:
+    """A snapshot of the embedded host with budget 8, top-k 4 and the compact cache off, unless told otherwise."""
+    now = time.monotonic() if at is None else at
+    service = ServiceState("embedded", run, invocation_id=invocation, main_pid=4242, started_at=time.time() - 134.5)
+    text = "command = [\n" + "".join(f"  {json.dumps(word)},\n" for word in COMMAND) + "]\n"
+    running = run is RunState.RUNNING
+    return HostState(
+        host="embedded",
+        unit="embedded",
+        embedded=True,
+        service=Aged(service, now),
+        config=Aged(ServiceConfig((ConfigSource("/home/me/service.toml", text),), COMMAND, COMMAND), now),
+        process=Aged(ProcessEvidence(4242, COMMAND), now) if running else None,
+        server=Aged(parse_server_info(server_info(**internal)), now) if running and ready else None,
+        metrics=Aged(MetricsSample(), now + revision * 1e-6) if running and ready else None,
+        rates=rates if rates is not None else BUSY,
+        log=Aged(StartLog().add_all(lines(texts, invocation=invocation)), now) if running else None,
+        gpus=Aged(gpus, now),
+        ready=ready and running,
+        revision=revision,
+    )
+
+
+BUSY = Rates(
+    decode_tok_s=61.4,
+    decode_source="counters",
+    decode_gauge_tok_s=60.9,
+    commit_length=3.42,
+    commit_source="every verify",
+    running=3,
+    queued=1,
+    ttft_p50_s=0.212,
+    ttft_p95_s=0.39,
+    kv_usage=0.11,
+    kv_tokens=912,
+    draft_kv_bytes=4_300_000,
+    cached_share=0.38,
+    accept_histogram=(9, 12, 15, 19, 20, 13, 8, 4),
+)
+"""Figures of an engine that works."""
+
+IDLE = Rates(decode_tok_s=0.0, decode_source="counters", commit_length=3.42, commit_source="every verify", commit_stale=True, running=0)
+"""Figures of one that waits."""
+
+EIGHT_GPUS = tuple(
+    GpuRow(index, "RTX PRO 6000", 90.0 - index, 90_000.0 - 100 * index, 98_304.0, 412.0 - index, 64.0 + index % 3)
+    for index in range(8)
+)
+
+
+class RecordedLink:
+    """A host whose snapshots, plans and answers are given beforehand."""
+
+    def __init__(self, *states: HostState, past: Past | None = None, read_only: bool = False) -> None:
+        self.read_only = read_only
+        self._queue: asyncio.Queue[HostState] = asyncio.Queue()
+        for snapshot in states:
+            self._queue.put_nowait(snapshot)
+        self._past = past or Past()
+        self.log: list[LogLine] = list(lines(START_LINES))
+        self.log_batches: asyncio.Queue[tuple[LogLine, ...]] = asyncio.Queue()
+        self.asked: list[tuple[Mapping[str, Value], Mode]] = []
+        self.applied: list[tuple[Plan, ApplyChoices]] = []
+        self.controls: list[Control] = []
+        self.sent: list[tuple[PromptRequest, ...]] = []
+        self.answer = ("Here is", " a function", " that merges", " two sorted", " lists.")
+        self.plan_for: Callable[[HostState, Mapping[str, Value], Mode], Plan] | None = None
+        self.stages: Sequence[StageEvent] = ()
+        self.result: ApplyResult | None = None
+        self.hold = asyncio.Event()
+        self.hold.set()
+        self.pictures: tuple[VerifyPicture, ...] = ()
+        self.saved: dict[str, Mapping[str, Value]] = {}
+        self.closed = False
+
+    def push(self, snapshot: HostState) -> None:
+        """The host has a new snapshot."""
+        self._queue.put_nowait(snapshot)
+
+    async def states(self) -> AsyncIterator[HostState]:
+        while True:
+            yield await self._queue.get()
+
+    async def past(self, seconds: float) -> Past:
+        return self._past
+
+    async def follow(self, *, this_start: bool) -> AsyncIterator[tuple[LogLine, ...]]:
+        yield tuple(self.log)
+        while True:
+            yield await self.log_batches.get()
+
+    async def plan(self, state: HostState, settings: Mapping[str, Value], mode: Mode) -> Plan:
+        self.asked.append((settings, mode))
+        if self.plan_for is None:
+            raise LinkError("no plan can be made here")
+        return self.plan_for(state, settings, mode)
+
+    async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
+        self.applied.append((plan, choices))
+        return await self._operate(on_stage)
+
+    async def control(self, control: Control, on_stage: OnStage) -> ApplyResult:
+        self.controls.append(control)
+        return await self._operate(on_stage)
+
+    async def _operate(self, on_stage: OnStage) -> ApplyResult:
+        for event in self.stages:
+            on_stage(event)
+        await self.hold.wait()
+        if self.result is None:
+            raise LinkError("the operation has no result here")
+        return self.result
+
+    async def send(self, requests: Sequence[PromptRequest], on_chunk: OnChunk, on_done: OnDone) -> tuple[RequestRecord, ...]:
+        self.sent.append(tuple(requests))
+        records = []
+        for number, _ in enumerate(requests):
+            for index, text in enumerate(self.answer):
+                on_chunk(Chunk(number, text, 0.2 + 0.1 * index, tokens=3 if index else 1, first=index == 0))
+            await self.hold.wait()
+            record = answer_record(number, "".join(self.answer))
+            on_done(record)
+            records.append(record)
+        return tuple(records)
+
+    async def verifies(self, limit: int) -> tuple[VerifyPicture, ...]:
+        return self.pictures[-limit:]
+
+    async def save_profile(self, name: str, settings: Mapping[str, Value]) -> None:
+        self.saved[name] = dict(settings)
+
+    async def profiles(self) -> Mapping[str, Mapping[str, Value]]:
+        return dict(self.saved)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def answer_record(number: int, text: str, **changes: object) -> RequestRecord:
+    """The figures of a finished answer."""
+    record = RequestRecord(
+        request=number,
+        text=text,
+        token_ids=tuple(range(13)),
+        prompt_tokens=20,
+        completion_tokens=13,
+        cached_tokens=4,
+        chunks=5,
+        ttft_s=0.205,
+        total_s=0.7,
+        decode_tok_s=30.0,
+        decode_source=SpeedSource.CLIENT,
+        commit_length=3.0,
+        commit_source=CommitSource.HISTOGRAM,
+        accept_histogram=(1, 0, 2, 1),
+        verify_calls=4,
+        finish_reason="stop",
+    )
+    return replace(record, **changes)  # type: ignore[arg-type]
+
+
+def wavy_past(end: float, seconds: int = 840) -> Past:
+    """A quarter of an hour with a restart and a hot change in it."""
+    decode = []
+    commit = []
+    for second in range(seconds):
+        at = end - seconds + second
+        if second < 300:
+            decode.append(Point(at, 38.0 + second % 7 * 0.3))
+            commit.append(Point(at, 2.1 + second % 5 * 0.02))
+        elif second < 360:
+            decode.append(Point(at, None))
+        else:
+            decode.append(Point(at, 60.0 + second % 9 * 0.5))
+            commit.append(Point(at, 3.4 + second % 7 * 0.03))
+    marks = (Mark(end - seconds + 300, "restart"), Mark(end - seconds + 600, "budget 16"))
+    return Past(decode, commit, marks, baseline=29.0)
