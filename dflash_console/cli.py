@@ -103,6 +103,7 @@ def _consent(parser: argparse.ArgumentParser) -> None:
 def _apply(parser: argparse.ArgumentParser) -> None:
     _settings(parser)
     _consent(parser)
+    parser.add_argument("--persist", action="store_true", help="write a hot change down too, so that a restart keeps it")
     parser.add_argument("--resume", action="store_true", help="go on with an operation that was cut off")
 
 
@@ -133,7 +134,7 @@ def _prompt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--depth", type=_at_least(0), metavar="TOKENS", help="put about so much text in front of each prompt")
 
 
-_COMMANDS: dict[str, _Command] = {
+COMMANDS: dict[str, _Command] = {
     "status": _Command("status", StatusOptions, "what runs, with which settings, and how fast", _nothing),
     "drift": _Command("drift", DriftOptions, "where the configuration's sources disagree", _nothing),
     "plan": _Command("change", PlanOptions, "what a change would write and do; changes nothing", _settings),
@@ -168,7 +169,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
-    for name, command in _COMMANDS.items():
+    for name, command in COMMANDS.items():
         sub = commands.add_parser(
             name,
             help=command.summary,
@@ -201,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"ddtree-console {version('ddtree-console')}\n")
         return ExitCode.FINE
     name = given.get("command")
-    command = _COMMANDS[name] if name else _CONSOLE
+    command = COMMANDS[name] if name else _CONSOLE
     common = _record(CommonOptions, given)
     return run_command(name or "console", command.module, common, _record(command.options, given))
 
@@ -273,10 +274,10 @@ def _unknown_command(words: Sequence[str]) -> str | None:
     previous = ""
     for word in words:
         if not word.startswith("-") and previous not in takes_value:
-            if word in _COMMANDS:
+            if word in COMMANDS:
                 return None
-            near = difflib.get_close_matches(word, _COMMANDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(_COMMANDS)}"
+            near = difflib.get_close_matches(word, COMMANDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
             return f"ddtree-console: there is no command called {word}; {hint}\n"
         previous = word
     return None

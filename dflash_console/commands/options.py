@@ -56,6 +56,8 @@ class ApplyOptions(PlanOptions):
     yes: bool = False
     rollback_on_failure: bool = False
     drain: bool = False
+    persist: bool = False
+    """Write a hot change down too."""
     resume: bool = False
     """Go on with an operation that was cut off, instead of beginning one."""
 

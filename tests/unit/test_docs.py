@@ -1,0 +1,95 @@
+"""The documents say what the program does: settings, commands, keys and examples are checked against it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from dflash_console import cli
+from dflash_console.config import parse_config
+from dflash_console.knobs import KNOBS, KnobError, find_knob, parse_settings
+
+PROJECT = Path(__file__).parents[2]
+DOCUMENTS = ("README.md", "docs/guide.md", "docs/configuration.md", "docs/confirmation.md")
+COMMAND = re.compile(r"^\s*(ddtree-console .*?)\s*(?:#.*|>.*|\|.*|;.*)?$", re.MULTILINE)
+INLINE = re.compile(r"`(ddtree-console [^`]+)`")
+
+
+def text(name: str) -> str:
+    return (PROJECT / name).read_text("utf-8")
+
+
+def blocks(name: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text(name), re.DOTALL)
+
+
+def examples() -> list[str]:
+    """Every command line of ours in the documents."""
+    found = []
+    for name in DOCUMENTS:
+        found += [match for block in blocks(name, "sh") for match in COMMAND.findall(block)]
+        found += INLINE.findall(text(name))
+    return [re.sub(r" \|\| .*", "", line) for line in found if "COMMAND" not in line]
+
+
+def test_there_are_examples() -> None:
+    assert len(examples()) > 15
+
+
+@pytest.mark.parametrize("line", sorted(set(examples())))
+def test_every_command_in_the_documents_is_understood(line: str) -> None:
+    given = cli.build_parser().parse_args(shlex.split(line)[1:])
+    assert isinstance(given, argparse.Namespace)
+    try:
+        parse_settings(vars(given).get("settings", ()))
+    except KnobError as problem:
+        pytest.fail(str(problem))
+
+
+def test_the_configuration_example_is_valid_and_whole() -> None:
+    (example,) = blocks("docs/configuration.md", "toml")
+    loaded = parse_config(example, "example")
+    assert loaded.problems == ()
+    assert loaded.config.hosts["gpu-a"].unit == "sglang-ddtree"
+    for setting in ("theme", "default_host", "read_only", "sampling", "apply", "hosts", "profiles", "keymap"):
+        assert setting in example
+
+
+def test_every_setting_is_in_the_configuration_document() -> None:
+    document = text("docs/configuration.md")
+    assert [name for name in KNOBS if f"| `{name}` |" not in document] == []
+
+
+def test_the_settings_that_change_hot_are_named() -> None:
+    (sentence,) = re.findall(r"^(.*) can change while the engine runs", text("docs/configuration.md"), re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", sentence)) == {name for name, knob in KNOBS.items() if knob.hot_name}
+    for name in re.findall(r"`(\w+)`", sentence):
+        assert find_knob(name)
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_is_in_the_readme(command: str) -> None:
+    assert re.search(rf"`{command}`|ddtree-console {command}\b", text("README.md"))
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for name in (*DOCUMENTS, "docs/keys.md", "CONTRIBUTING.md"):
+        here = (PROJECT / name).parent
+        for link in re.findall(r"\]\(([^)#]+)\)", text(name)):
+            if "://" not in link:
+                assert (here / link).exists(), f"{name} links to {link}"
+
+
+def test_every_key_is_in_the_document_with_the_id_that_changes_it() -> None:
+    from dflash_console.tui.all_bindings import all_bindings
+    from dflash_console.tui.keymap import key_names
+
+    document = text("docs/keys.md")
+    for binding in all_bindings():
+        row = re.search(rf"^\| (.*?) \| `{re.escape(str(binding.id))}` \|", document, re.MULTILINE)
+        assert row, f"{binding.id} is not in docs/keys.md"
+        assert row[1] == " ".join(f"`{key}`" for key in key_names(binding.key).split()), binding.id
