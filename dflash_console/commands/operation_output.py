@@ -1,0 +1,103 @@
+"""An operation as it runs (one line a stage) and as it ended."""
+
+from __future__ import annotations
+
+from ..apply.records import ApplyResult, Stage, StageEvent, StageStatus, Verdict
+from ..evidence.secrets import mask_text
+from ..evidence.terminal_text import clean_line
+from ..tui.formats import short_seconds
+from .outcome import ExitCode
+from .output import JsonValue, Output, Tone
+
+_MARKS = {
+    StageStatus.RUNNING: ("▸", Tone.CAUTION),
+    StageStatus.DONE: ("✓", Tone.GOOD),
+    StageStatus.SKIPPED: ("·", Tone.FAINT),
+    StageStatus.FAILED: ("✗", Tone.BAD),
+}
+
+_NOTHING_CHANGED = frozenset({Verdict.REFUSED, Verdict.WRITE_FAILED})
+
+
+class StagePrinter:
+    """Prints each stage once, when it ends; on a terminal a stage of more than a moment is announced when it begins."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._announced = ""
+        self._rolling_back = False
+
+    def __call__(self, event: StageEvent) -> None:
+        if self._output.json_wanted:
+            return
+        if event.rolling_back and not self._rolling_back:
+            self._rolling_back = True
+            self._output.line("rolling back to the previous configuration", Tone.CAUTION)
+        stage = event.stage
+        if stage.status is StageStatus.RUNNING:
+            long = stage.expected_s is not None and stage.expected_s >= 2.0
+            if long and self._announced != stage.name:
+                self._announced = stage.name
+                left = f", about {short_seconds(event.left_s)} left in all" if event.left_s else ""
+                self._output.line(f"▸ {stage.name} (usually {short_seconds(stage.expected_s or 0)}{left})", Tone.FAINT)
+            return
+        mark, tone = _MARKS[stage.status]
+        self._output.line(stage_line(mark, stage), tone if stage.status is not StageStatus.DONE else None)
+
+
+def stage_line(mark: str, stage: Stage) -> str:
+    took = "" if stage.status is StageStatus.SKIPPED else short_seconds(stage.seconds)
+    where = f"  ← line {stage.line:,} of this start" if stage.line is not None else ""
+    return f"{mark} {stage.name:<22} {took:>7}  {mask_text(stage.evidence)}{where}".rstrip()
+
+
+def result_json(result: ApplyResult) -> dict[str, JsonValue]:
+    """How it ended, the roll-back (which is an operation of its own) within it."""
+    return {
+        "confirmed": result.confirmed,
+        "verdict": result.verdict.value,
+        "reason": result.reason,
+        "mode": result.mode.value,
+        "operation_id": result.operation_id,
+        "invocation_id": result.invocation_id,
+        "stages": [stage_json(stage) for stage in result.stages],
+        "lines": [mask_text(line.text) for line in result.lines],
+        "seconds": round(result.seconds, 3),
+        "rolled_back": result.rolled_back,
+        "rollback": result_json(result.rollback) if result.rollback is not None else None,
+    }
+
+
+def stage_json(stage: Stage) -> dict[str, JsonValue]:
+    return {
+        "name": stage.name,
+        "status": stage.status.value,
+        "seconds": round(stage.seconds, 3),
+        "evidence": mask_text(stage.evidence) or None,
+        "line": stage.line,
+    }
+
+
+def print_result(output: Output, result: ApplyResult) -> None:
+    """The verdict in words, with the log lines that show the cause and the way back."""
+    for line in result.lines:
+        output.line(f"  {mask_text(clean_line(line.text))}", Tone.FAINT)
+    took = short_seconds(result.seconds)
+    if result.confirmed:
+        output.line(f"✓ confirmed in {took}: {result.reason}", Tone.GOOD)
+        return
+    symbol = "?" if result.verdict is Verdict.UNKNOWN else "✗"
+    output.line(f"{symbol} {result.verdict.value} after {took}: {result.reason}", Tone.BAD)
+    if result.rollback is not None:
+        print_result(output, result.rollback)
+    if result.rolled_back:
+        output.line("the previous configuration is back and confirmed", Tone.CAUTION)
+    elif result.verdict not in _NOTHING_CHANGED:
+        output.line("go back to the last confirmed configuration with: ddtree-console rollback", Tone.CAUTION)
+
+
+def exit_code(result: ApplyResult) -> ExitCode:
+    """What scripts see: nothing was changed is a failure, changed and not confirmed is a case of its own."""
+    if result.confirmed:
+        return ExitCode.FINE
+    return ExitCode.FAILED if result.verdict in _NOTHING_CHANGED else ExitCode.NOT_CONFIRMED
