@@ -99,18 +99,18 @@ class SglangLog:
         self._logger = logger
         self._bars = bars if bars is not None else sys.stderr
         self._bar_begun = self._bar_drawn = 0.0
-        self._memory_before = 0
+        self._bar_open = False
 
     def loading(self, event: LoadProgress) -> None:
         if event.done == 0:
-            self._memory_before = available_memory()
             self._bar_begun = time.monotonic()
-            self._logger.info("Load weight begin. avail mem=%.2f GB", self._memory_before / GIB)
+            self._logger.info("Load weight begin. avail mem=%.2f GB", available_memory() / GIB)
         now = time.monotonic()
         due = event.done in (0, event.total) or now - self._bar_drawn >= BAR_INTERVAL
         if not due or not self._logger.isEnabledFor(logging.INFO):
             return
         self._bar_drawn = now
+        self._bar_open = event.done != event.total
         elapsed = now - self._bar_begun
         rate = f"{event.done / elapsed:.2f}it/s" if event.done and elapsed > 0 else "?it/s"
         left = _clock(elapsed / event.done * (event.total - event.done)) if event.done else "?"
@@ -120,6 +120,12 @@ class SglangLog:
             + ("\n" if event.done == event.total else "")
         )
         self._bars.flush()
+
+    def end_bar(self) -> None:
+        """End the line of a bar that never came to its end, so that an error begins a line of its own."""
+        if self._bar_open:
+            self._bars.write("\n")
+            self._bar_open = False
 
     def loaded(self, event: LoadEnd) -> None:
         self._logger.info(

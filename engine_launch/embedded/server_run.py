@@ -76,7 +76,11 @@ def run_server(options: ServerOptions, build: Build, logger: logging.Logger) -> 
         signal.signal(signal.SIGTERM, _stop_loading)
         signal.signal(signal.SIGINT, _stop_loading)
         logger.info("%s", server_args_line(server_args(options)))
-        ready = build(options.engine, SglangLog(logger))
+        log = SglangLog(logger)
+        try:
+            ready = build(options.engine, log)
+        finally:
+            log.end_bar()
         loaded = time.monotonic() - begun
         try:
             return asyncio.run(_serve(options, ready, reserved, {"scheduler_e2e": loaded}, begun, logger))

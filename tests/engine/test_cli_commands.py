@@ -1,0 +1,322 @@
+"""``ddtree-launch`` as a user runs it: one line per error, at once, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_launch.commands.unit import quote_word, unit_text
+from engine_launch.spec.drafter_check import TargetShape, expected_shapes
+from engine_launch.spec.drafter_config import parse_drafter_config
+from engine_launch.spec.flags import parse_flags
+
+TARGET = TargetShape("SmolLM2-135M-Instruct", hidden_size=576, num_layers=30, vocab_size=49152)
+DRAFTER_CONFIG = {
+    "architectures": ["DFlashDraftModel"],
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "head_dim": 64,
+    "vocab_size": 49152,
+    "block_size": 8,
+    "num_target_layers": 30,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "use_sliding_window": True,
+    "sliding_window": 512,
+    "dflash_config": {"mask_token_id": 16, "target_layer_ids": [1, 15, 27]},
+}
+
+
+def launch(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "engine_launch", *argv]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment}, check=False)
+
+
+def one_error_line(result: subprocess.CompletedProcess[str]) -> str:
+    """The error; there must be nothing else, and the exit code must be 2."""
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("ddtree-launch: warning:")]
+    assert result.returncode == 2, result
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("ddtree-launch: error: ")
+    return lines[0]
+
+
+def write_drafter(folder: Path, **changes: object) -> Path:
+    """A checkpoint whose header lists every tensor and whose file has their size (a hole, no data)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {**DRAFTER_CONFIG, **changes}
+    (folder / "config.json").write_text(json.dumps(config))
+    shapes = expected_shapes(parse_drafter_config(json.dumps(DRAFTER_CONFIG)), TARGET)
+    header, offset = {}, 0
+    for name, shape in shapes.items():
+        size = 2
+        for side in shape:
+            size *= side
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + offset)
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A file that stands where a model file would; errors in this module come before it is read."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF")
+    return path
+
+
+def test_wrong_budget_answers_in_half_a_second() -> None:
+    took = []
+    for _ in range(3):
+        begun = time.monotonic()
+        message = one_error_line(launch("serve", "--speculative-ddtree-budget", "0"))
+        took.append(time.monotonic() - begun)
+    assert "--speculative-ddtree-budget must be at least 1" in message
+    assert min(took) < 0.5
+
+
+def test_unknown_flag_names_the_nearest() -> None:
+    assert "Did you mean --speculative-ddtree-budget?" in one_error_line(launch("serve", "--speculative-ddtree-buget", "8"))
+
+
+def test_drafter_that_is_missing_or_broken_is_told_before_loading(tmp_path: Path, model: Path) -> None:
+    folder = tmp_path / "drafter"
+    argv = ["serve", "--engine", "embedded", "--model-path", str(model), "--speculative-algorithm", "DDTREE"]
+    argv += ["--speculative-draft-model-path", str(folder)]
+    assert "does not exist" in one_error_line(launch(*argv))
+    write_drafter(folder, block_size="eight")
+    assert "block_size" in one_error_line(launch(*argv))
+    write_drafter(folder)
+    os.truncate(folder / "model.safetensors", 5000)
+    assert "cut short" in one_error_line(launch(*argv))
+    (folder / "model.safetensors").write_bytes(b"not a safetensors file")
+    assert "not a whole safetensors file" in one_error_line(launch(*argv))
+
+
+def test_window_below_the_trained_block_is_told_before_loading(tmp_path: Path, model: Path) -> None:
+    folder = write_drafter(tmp_path / "drafter")
+    argv = ("serve", "--model-path", str(model), "--speculative-algorithm", "DFLASH", "--speculative-draft-window-size", "7")
+    message = one_error_line(launch(*argv, "--speculative-draft-model-path", str(folder)))
+    assert "7 is below the block size 8" in message
+
+
+def test_busy_port_is_told_before_loading(model: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert f"Port {port} on 127.0.0.1 is in use" in one_error_line(
+            launch("serve", "--model-path", str(model), "--port", port)
+        )
+
+
+def test_missing_model_says_how_to_get_it(tmp_path: Path) -> None:
+    message = one_error_line(launch("serve", "--engine", "embedded", DDTREE_CACHE_DIR=str(tmp_path)))
+    assert "ddtree-launch model get" in message
+
+
+def test_key_does_not_reach_any_output(model: Path) -> None:
+    result = launch("serve", "--model-path", str(model), "--port", "0", "--api-key", "sk-secret-key")
+    assert "sk-secret-key" not in result.stdout + result.stderr
+    assert "api_key='******'" in result.stdout
+
+
+def test_ddtree_on_sglang_is_a_later_release() -> None:
+    for argv in (["--speculative-algorithm", "DDTREE"], ["--speculative-ddtree-budget", "8"]):
+        assert "not in this release" in one_error_line(launch("serve", "--engine", "sglang", "--model-path", "m", *argv))
+
+
+@pytest.mark.skipif(shutil.which("sglang") is not None, reason="SGLang is installed here")
+def test_sglang_engine_says_what_to_install() -> None:
+    message = one_error_line(launch("serve", "--engine", "sglang", "--model-path", "m", "--flag-of-a-newer-release", "1"))
+    assert "pip install 'ddtree-console[sglang]'" in message
+
+
+def test_sglang_gets_its_flags_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine_launch.commands import serve
+
+    class Replaced(Exception):
+        """The process would be another program now."""
+
+    def execv(path: str, words: list[str]) -> None:
+        raise Replaced(*words)
+
+    monkeypatch.setattr(serve, "has_sglang", lambda: True)
+    monkeypatch.setattr(os, "execv", execv)
+    with pytest.raises(Replaced) as replaced:
+        serve.serve(["--engine=sglang", "--tp=8", "--new-flag", "a b", "--engine-x", "1"])
+    words = (sys.executable, "-m", "sglang.launch_server", "--tp=8", "--new-flag", "a b", "--engine-x", "1")
+    assert replaced.value.args == words
+
+
+@pytest.mark.parametrize(("gpu", "sglang", "embedded"), [(True, True, False), (True, False, True), (False, True, True)])
+def test_auto_takes_sglang_where_it_and_a_gpu_are(
+    monkeypatch: pytest.MonkeyPatch, gpu: bool, sglang: bool, embedded: bool
+) -> None:
+    from engine_launch.commands import serve
+
+    chosen: list[str] = []
+
+    def choose(name: str) -> int:
+        chosen.append(name)
+        return 0
+
+    monkeypatch.setattr(serve, "has_gpu", lambda: gpu)
+    monkeypatch.setattr(serve, "has_sglang", lambda: sglang)
+    monkeypatch.setattr(serve, "serve_sglang", lambda argv: choose("sglang"))
+    monkeypatch.setattr(serve, "serve_embedded", lambda argv: choose("embedded"))
+    serve.serve([])
+    assert chosen[0] == ("embedded" if embedded else "sglang")
+
+
+def test_errors_come_without_importing_torch(model: Path) -> None:
+    code = (
+        "import sys; from engine_launch.cli import main; code = main(sys.argv[1:]); "
+        "assert not {'torch', 'transformers', 'sglang'} & set(sys.modules); sys.exit(code)"
+    )
+    argv = ["serve", "--model-path", str(model), "--speculative-algorithm", "DDTREE", "--speculative-draft-model-path", "/nope"]
+    result = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, timeout=60, check=False)
+    one_error_line(result)
+
+
+# drafter
+
+
+def test_drafter_in_words_and_in_json(tmp_path: Path) -> None:
+    folder = write_drafter(tmp_path)
+    words = launch("drafter", str(folder))
+    assert words.returncode == 0
+    assert "1 of 2 layers sliding, 512" in words.stdout
+    assert "fits SmolLM2-135M-Instruct" in words.stdout
+    report = json.loads(launch("drafter", str(folder), "--json").stdout)
+    assert (report["fits"], report["block_size"], report["target_layer_ids"]) == (True, 8, [1, 15, 27])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": 512}, "hidden_size is 512"),
+        ({"vocab_size": 50000}, "vocab_size is 50000"),
+        ({"num_target_layers": 36}, "num_target_layers is 36"),
+        ({"intermediate_size": 1024}, "has shape"),
+        ({"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}, "11 of 36 tensors are missing"),
+        ({"dflash_config": {"target_layer_ids": [1, 30], "mask_token_id": 16}, "num_target_layers": None}, "names layer 30"),
+        ({"dflash_config": {"target_layer_ids": [1, 15, 27]}}, "mask_token_id is missing"),
+    ],
+)
+def test_drafter_that_does_not_fit_says_why(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    result = launch("drafter", str(write_drafter(tmp_path, **change)))
+    assert result.returncode == 1
+    assert message in result.stdout
+    assert "does not fit" in result.stdout
+
+
+# doctor, model, unit
+
+
+def test_doctor_reports_each_matter_once(tmp_path: Path) -> None:
+    result = launch("doctor", "--json", "--port", "0", DDTREE_CACHE_DIR=str(tmp_path / "cache"))
+    checks = {one["name"]: one for one in json.loads(result.stdout)["checks"]}
+    assert set(checks) == {"python", "packages", "cpu", "memory", "cache", "model", "drafter", "port", "sglang"}
+    assert checks["python"]["status"] == "ok"
+    assert checks["model"]["status"] == "warn"
+    assert "model get" in checks["model"]["message"]
+
+
+def test_doctor_sees_a_damaged_model(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    (models / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"damaged")
+    result = launch("doctor", "--json", DDTREE_CACHE_DIR=str(tmp_path))
+    checks = {one["name"]: one for one in json.loads(result.stdout)["checks"]}
+    assert result.returncode == 1
+    assert "wrong SHA-256" in checks["model"]["message"]
+
+
+@pytest.mark.parametrize("argv", [["model"], ["model", "put"], ["nonsense"]])
+def test_wrong_command_is_one_line(argv: list[str]) -> None:
+    one_error_line(launch(*argv))
+
+
+@pytest.mark.parametrize(
+    "argv", [["--help"], ["serve", "--help"], ["model", "--help"], ["unit", "--help"], ["drafter", "--help"]]
+)
+def test_help(argv: list[str]) -> None:
+    result = launch(*argv)
+    assert result.returncode == 0
+    assert result.stdout.startswith("usage: ddtree-launch")
+
+
+def read_as_systemd(line: str) -> list[str]:
+    """Words of an ExecStart line as systemd.service(5) reads them: double quotes, C escapes, ``%%`` and ``$$``."""
+    words: list[str] = []
+    word, quoted, at = "", False, 0
+    begun = False
+    while at < len(line):
+        character = line[at]
+        if character == "\\":
+            escape = line[at + 1]
+            if escape == "x":
+                word, at = word + chr(int(line[at + 2 : at + 4], 16)), at + 4
+            else:
+                word, at = word + escape, at + 2
+            continue
+        at += 1
+        if character == '"':
+            quoted, begun = not quoted, True
+        elif character == " " and not quoted:
+            if word or begun:
+                words.append(word)
+            word, begun = "", False
+        else:
+            word += character
+    if word or begun:
+        words.append(word)
+    return [one.replace("%%", "%").replace("$$", "$") for one in words]
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12), max_size=5))
+def test_quoted_words_are_read_back_by_systemd(words: list[str]) -> None:
+    line = " ".join(quote_word(word) for word in words)
+    assert "\n" not in line
+    assert read_as_systemd(line) == words
+
+
+def test_unit_serves_with_the_given_flags_and_keeps_the_key_out() -> None:
+    parsed = parse_flags(["--served-model-name", "50% off $HOME", "--enable-metrics", "--api-key", "sk-secret"])
+    text = unit_text(["/opt/bin/ddtree-launch", "serve"], parsed)
+    start = text.split("ExecStart=")[1].split("\nRestart")[0].replace("\\\n", "")
+    assert read_as_systemd(" ".join(start.split())) == [
+        *("/opt/bin/ddtree-launch", "serve", "--served-model-name", "50% off $HOME", "--enable-metrics"),
+        *("--api-key", "${DDTREE_API_KEY}"),
+    ]
+    assert "sk-secret" not in text
+    assert "EnvironmentFile=" in text
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    unit = tmp_path / "ddtree.service"
+    unit.write_text(launch("unit", "--speculative-algorithm", "DDTREE", "--served-model-name", 'a "b" %c \\d').stdout)
+    result = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert str(unit) not in result.stderr
+
+
+def test_unit_refuses_what_serve_would_refuse() -> None:
+    assert "at least 1" in one_error_line(launch("unit", "--speculative-ddtree-budget", "0"))
