@@ -1,0 +1,228 @@
+"""Live figures come from counters that move, each with its source; nothing that sticks is shown as moving."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dflash_console.evidence.log_events import DecodeBatch
+from dflash_console.evidence.metrics import (
+    COUNTERS,
+    EVERY_VERIFY,
+    FINISHED,
+    GAUGE,
+    LOG_LINE,
+    MetricsSample,
+    RateMeter,
+    parse_metrics,
+    rates_between,
+)
+from dflash_console.evidence.metrics_text import Histogram
+
+from .support import CAPTURES, CASES
+
+RANK = 'pp_rank="0",tp_rank="0"'
+
+
+def sample(**values: object) -> MetricsSample:
+    return MetricsSample(**values)  # type: ignore[arg-type]
+
+
+def test_the_recorded_metrics_of_a_server_are_read() -> None:
+    read = parse_metrics((CAPTURES / "dflash.metrics.txt").read_text())
+    assert read.realtime_decode_tokens == 330
+    assert read.generation_tokens == 328
+    assert read.num_requests == 3
+    assert read.verify_calls == 325
+    assert (read.running, read.queued, read.max_total_tokens) == (0, 0, 6463229)
+    assert read.accept_length == 1.0
+    assert read.ttft.count == 3
+    assert read.problem == ""
+
+
+def test_the_commit_length_of_the_recorded_requests_leaves_out_their_first_tokens() -> None:
+    read = parse_metrics((CAPTURES / "dflash.metrics.txt").read_text())
+    zero = sample(generation_tokens=0.0, num_requests=0.0, verify_calls=0.0)
+    rates = rates_between(zero, read, 1.0)
+    assert rates.commit_length == (328 - 3) / 325
+    assert rates.commit_source == FINISHED
+
+
+def test_names_with_an_underscore_prefix_read_the_same() -> None:
+    text = (CAPTURES / "dflash.metrics.txt").read_text()
+    assert parse_metrics(text.replace("sglang:", "sglang_")) == parse_metrics(text)
+
+
+def test_tensor_ranks_are_counted_once_and_data_parallel_ranks_added() -> None:
+    text = "\n".join(
+        f'sglang:num_running_reqs{{dp_rank="{dp}",tp_rank="{tp}",pp_rank="0"}} {running}'
+        for dp, tp, running in [(0, 0, 3), (0, 1, 3), (1, 2, 4), (1, 3, 4)]
+    )
+    assert parse_metrics(text).running == 7
+
+
+def test_series_without_ranks_are_added_over_their_labels() -> None:
+    text = 'sglang:generation_tokens_total{is_streaming="true"} 5\nsglang:generation_tokens_total{is_streaming="false"} 7\n'
+    assert parse_metrics(text).generation_tokens == 12
+
+
+@pytest.mark.parametrize("text", ["", "<html>not found</html>", "go_goroutines 5\n", "sglang:num_running_reqs{broken"])
+def test_a_text_without_an_engines_metrics_says_so(text: str) -> None:
+    assert parse_metrics(text).problem
+
+
+@given(st.text(max_size=80))
+def test_no_text_makes_the_reader_fail(text: str) -> None:
+    parse_metrics(text)
+    parse_metrics("sglang:num_running_reqs{" + text)
+    parse_metrics("sglang:token_usage " + text)
+
+
+def test_throughput_is_the_growth_of_the_realtime_counter_and_the_gauge_stands_beside_it() -> None:
+    old = sample(realtime_decode_tokens=1000.0, gen_throughput=183.4)
+    new = sample(realtime_decode_tokens=1300.0, gen_throughput=183.4, running=1)
+    rates = rates_between(old, new, 2.0)
+    assert (rates.decode_tok_s, rates.decode_source, rates.decode_gauge_tok_s) == (150.0, COUNTERS, 183.4)
+
+
+def test_a_long_answer_does_not_read_zero_until_it_finishes() -> None:
+    old = sample(generation_tokens=0.0, used_tokens=100, gen_throughput=180.0)
+    new = sample(generation_tokens=0.0, used_tokens=280, gen_throughput=181.0, running=1)
+    rates = rates_between(old, new, 1.0)
+    assert (rates.decode_tok_s, rates.decode_source) == (181.0, GAUGE)
+
+
+def test_an_answer_that_finishes_is_no_spike() -> None:
+    old = sample(generation_tokens=0.0, used_tokens=8000, gen_throughput=180.0, num_requests=0.0, verify_calls=0.0)
+    new = sample(generation_tokens=8000.0, used_tokens=0, gen_throughput=180.0, num_requests=1.0, verify_calls=2000.0)
+    rates = rates_between(old, new, 1.0)
+    assert rates.decode_tok_s == 180.0
+    assert rates.commit_length == pytest.approx(7999 / 2000)
+
+
+def test_a_gauge_that_sticks_while_nothing_moves_is_zero_and_its_commit_length_stale() -> None:
+    first, second = (
+        parse_metrics((CASES / "30-metrics-sticky-gauge" / name).read_text())
+        for name in ("scrape-1.prom", "scrape-2-idle-20s-later.prom")
+    )
+    rates = rates_between(first, second, 20.0)
+    assert rates.decode_tok_s == 0.0
+    assert rates.decode_gauge_tok_s == 183.4
+    assert rates.commit_stale
+
+
+def test_a_short_look_at_a_sticking_gauge_says_nothing() -> None:
+    first = parse_metrics((CASES / "30-metrics-sticky-gauge" / "scrape-1.prom").read_text())
+    assert rates_between(first, first, 1.0).decode_tok_s is None
+
+
+def test_a_meter_that_looked_long_enough_knows_that_the_gauge_sticks() -> None:
+    first = parse_metrics((CASES / "30-metrics-sticky-gauge" / "scrape-1.prom").read_text())
+    meter = RateMeter()
+    rates = [meter.add(first, float(second)) for second in range(15)]
+    assert rates[2].decode_tok_s is None
+    assert rates[14].decode_tok_s == 0.0
+    assert rates[14].commit_stale
+
+
+def test_a_decode_line_stands_in_for_a_missing_counter() -> None:
+    line = DecodeBatch(running=1, throughput=158.2)
+    rates = rates_between(sample(gen_throughput=1.0), sample(gen_throughput=1.0, running=1), 1.0, decode_line=line)
+    assert (rates.decode_tok_s, rates.decode_source) == (158.2, LOG_LINE)
+
+
+@pytest.mark.parametrize("counter", ["realtime_decode_tokens", "generation_tokens"])
+def test_a_restarted_counter_gives_no_negative_figure(counter: str) -> None:
+    old = sample(**{counter: 5000.0, "num_requests": 9.0, "verify_calls": 900.0, "realtime_decode_tokens": 5000.0})
+    new = sample(**{counter: 10.0, "num_requests": 0.0, "verify_calls": 2.0, "realtime_decode_tokens": 10.0})
+    rates = rates_between(old, new, 1.0)
+    assert rates.decode_tok_s is None
+    assert rates.commit_length is None
+    assert RateMeter().add(new, 1.0).decode_tok_s is None
+
+
+def test_the_last_commit_length_stays_and_is_stale_when_nothing_runs() -> None:
+    meter = RateMeter()
+    base = {"realtime_decode_tokens": 0.0, "generation_tokens": 0.0, "num_requests": 0.0, "verify_calls": 0.0}
+    done = {"realtime_decode_tokens": 100.0, "generation_tokens": 101.0, "num_requests": 1.0, "verify_calls": 25.0}
+    meter.add(sample(**base), 0.0)
+    running = meter.add(sample(**done), 1.0)
+    assert (running.commit_length, running.commit_stale) == (4.0, False)
+    for second in range(2, 6):
+        idle = meter.add(sample(**done), float(second))
+    assert (idle.commit_length, idle.commit_stale, idle.decode_tok_s) == (4.0, True, 0.0)
+
+
+def test_verifies_counted_as_they_happen_give_the_commit_length_of_running_requests() -> None:
+    old = sample(realtime_decode_tokens=0.0, accepted_drafts=(1.0, 1.0))
+    new = sample(realtime_decode_tokens=9.0, accepted_drafts=(1.0, 2.0, 0.0, 2.0))
+    rates = rates_between(old, new, 1.0)
+    assert rates.accept_histogram == (0, 1, 0, 2)
+    assert rates.commit_length == (2 + 4 + 4) / 3
+    assert rates.commit_source == EVERY_VERIFY
+
+
+def test_a_plain_engine_has_no_commit_length() -> None:
+    old = sample(realtime_decode_tokens=0.0, generation_tokens=0.0, num_requests=0.0, accept_length=0.0)
+    new = sample(realtime_decode_tokens=9.0, generation_tokens=9.0, num_requests=1.0, accept_length=0.0)
+    rates = rates_between(old, new, 1.0)
+    assert rates.commit_length is None
+    assert rates.accept_length_gauge is None
+
+
+def test_ttft_quantiles_come_from_the_requests_of_the_span() -> None:
+    old = sample(ttft=Histogram(((0.1, 10.0), (0.2, 10.0), (float("inf"), 10.0))))
+    new = sample(ttft=Histogram(((0.1, 10.0), (0.2, 14.0), (float("inf"), 14.0))))
+    rates = rates_between(old, new, 1.0)
+    assert rates.ttft_p50_s == pytest.approx(0.15)
+    assert rates.ttft_p95_s == pytest.approx(0.195)
+    assert rates_between(new, new, 1.0).ttft_p50_s is None
+
+
+def test_the_cached_share_is_that_of_the_span() -> None:
+    old, new = sample(prompt_tokens=100.0, cached_tokens=0.0), sample(prompt_tokens=200.0, cached_tokens=38.0)
+    assert rates_between(old, new, 1.0).cached_share == 0.38
+
+
+def test_a_meter_forgets_a_process_whose_counters_began_anew() -> None:
+    meter = RateMeter()
+    meter.add(sample(realtime_decode_tokens=0.0), 0.0)
+    meter.add(sample(realtime_decode_tokens=500.0), 1.0)
+    assert meter.add(sample(realtime_decode_tokens=3.0), 2.0).decode_tok_s is None
+    assert meter.add(sample(realtime_decode_tokens=103.0), 3.0).decode_tok_s == 100.0
+
+
+def test_a_sample_that_could_not_be_read_keeps_the_figures() -> None:
+    meter = RateMeter()
+    meter.add(sample(realtime_decode_tokens=0.0), 0.0)
+    before = meter.add(sample(realtime_decode_tokens=100.0), 1.0)
+    assert meter.add(parse_metrics("<html>"), 2.0) == before
+
+
+COUNTS = st.lists(st.integers(0, 1000), min_size=2, max_size=12)
+
+
+@given(COUNTS, st.lists(st.booleans(), min_size=12, max_size=12))
+def test_no_sequence_of_counts_and_restarts_gives_a_negative_figure(steps: list[int], restarts: list[bool]) -> None:
+    meter, tokens = RateMeter(), 0.0
+    for second, step in enumerate(steps):
+        tokens = float(step) if restarts[second] else tokens + step
+        rates = meter.add(
+            sample(realtime_decode_tokens=tokens, generation_tokens=tokens, num_requests=0.0, verify_calls=tokens / 4),
+            second * 1.0,
+        )
+        assert rates.decode_tok_s is None or 0 <= rates.decode_tok_s <= 1000 * len(steps)
+        assert rates.commit_length is None or rates.commit_length >= 0
+
+
+@given(st.lists(st.floats(0, 399), min_size=1, max_size=40), st.floats(0.01, 1.0))
+def test_a_quantile_lies_in_the_bucket_of_the_value_it_stands_for(values: list[float], share: float) -> None:
+    bounds = (0.1, 0.2, 0.4, 1.0, 4.0, 40.0, 400.0, float("inf"))
+    counts = Histogram(tuple((bound, float(sum(value <= bound for value in values))) for bound in bounds))
+    quantile = counts.quantile(share)
+    assert quantile is not None
+    rank = share * len(values)
+    wanted = next(bound for bound, count in counts.buckets if count >= rank)
+    lower = max([0.0, *(bound for bound in bounds if bound < wanted)])
+    assert lower <= quantile <= wanted
