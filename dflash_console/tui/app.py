@@ -13,10 +13,13 @@ from textual.binding import BindingType
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
+from ..hosts.service import RunState
 from . import draft, messages
 from .facts import current_value, header_facts
 from .formats import span as span_words
 from .keymap import APP_BINDINGS, EDIT_ACTIONS, PANES, check_keymap
+from .knob_rows import takes_hot
+from .link import Control
 from .model import ConsoleModel
 from .resources import STYLESHEET, themes_folder
 from .screens.dashboard import DashboardPane
@@ -31,6 +34,7 @@ from .widgets.tab_line import TabLine
 
 if TYPE_CHECKING:
     from ..knobs import Value
+    from ..state import HostState
     from .link import HostLink
     from .operations import Operations
 
@@ -75,6 +79,7 @@ class ConsoleApp(App[None]):
         self._operations: Operations | None = None
         self._drift_key: tuple[int, ...] = ()
         self._plots_loaded = False
+        self._start_embedded = False
         self._load_theme()
         self._load_keymap()
 
@@ -85,6 +90,7 @@ class ConsoleApp(App[None]):
         themes, self._theme_problems = load_themes(folders)
         for theme in themes:
             self.register_theme(theme)
+        self._user_themes = frozenset(theme.name for theme in themes)
         wanted = self._settings.theme
         names = [name for name in (wanted, f"ddtree-{wanted}") if name in self.available_themes]
         if not names:
@@ -92,8 +98,16 @@ class ConsoleApp(App[None]):
         self.theme = names[0] if names else DEFAULT_THEME
 
     def _load_keymap(self) -> None:
+        self._key_problems: tuple[str, ...] = ()
+        if not self._settings.keymap:
+            return
         good, self._key_problems = check_keymap(self._settings.keymap, self._known_bindings())
         self.set_keymap(good)
+
+    @property
+    def user_theme_names(self) -> frozenset[str]:
+        """Themes from the user's own folder."""
+        return self._user_themes
 
     @staticmethod
     def _known_bindings() -> frozenset[str]:
@@ -133,6 +147,7 @@ class ConsoleApp(App[None]):
 
         try:
             self.link = await self._open_link()
+            self.post_message(messages.LinkOpened(await self.link.pending()))
             self.post_message(messages.PastArrived(await self.link.past(SPANS[-1])))
             async for state in self.link.states():
                 self.post_message(messages.StateArrived(state))
@@ -146,8 +161,30 @@ class ConsoleApp(App[None]):
         self._judge_drift()
         self._show_header()
         self.pane.show(self.model)
+        self._start_stopped_engine(message.state)
         if self.model.change:
             self._show_change()
+
+    def on_link_opened(self, message: messages.LinkOpened) -> None:
+        self._start_embedded = not message.unfinished
+        if message.unfinished:
+            self.operations.offer_unfinished(message.unfinished)
+
+    def _start_stopped_engine(self, state: HostState) -> None:
+        """The embedded engine is part of the console: it is started when it does not run. A server never is."""
+        if state.service is None or not self._start_embedded:
+            return
+        self._start_embedded = False
+        stopped = state.service.value.state is RunState.STOPPED
+        if state.embedded and stopped and self.link is not None and not self.link.read_only:
+            self.operations.control(Control.START, quiet=True)
+
+    def on_stage_arrived(self, message: messages.StageArrived) -> None:
+        self.operations.stage_arrived(message.event)
+
+    def on_operation_ended(self, message: messages.OperationEnded) -> None:
+        self.operations.ended(message.result, message.sentence)
+        self._show_header()
 
     def on_past_arrived(self, message: messages.PastArrived) -> None:
         self.model.take_past(message.past)
@@ -244,6 +281,13 @@ class ConsoleApp(App[None]):
         self.pane.change_edited(self.model)
         self.refresh_bindings()
 
+    def forget_edit(self, name: str) -> None:
+        """Take one setting out of the change."""
+        self.model.change = self.model.change.without(name)
+        self._show_change()
+        self.pane.change_edited(self.model)
+        self.refresh_bindings()
+
     def _show_change(self) -> None:
         change = self.model.change
         now = {name: self._now(name) for name in change.values}
@@ -254,7 +298,7 @@ class ConsoleApp(App[None]):
             self.model.change = change
             self.pane.change_edited(self.model)
             self.refresh_bindings()
-        how = "now, without a restart" if all(draft.can_be_hot(name) for name in change.values) else "needs a restart"
+        how = "now, without a restart" if all(takes_hot(self.model.state, name) for name in change.values) else "needs a restart"
         self.screen_stack[0].query_one(ChangeBar).show_change(draft.words(change, now), how)
 
     def action_step(self, name: str, direction: int) -> None:

@@ -22,7 +22,9 @@ def comparison_words(name: str, other: RequestRecord, answer: RequestRecord, *, 
     parts = []
     if greedy:
         result = same_output(other, answer)
-        where = "" if result.at is None else f" from {result.by[:-1] if result.by == 'tokens' else 'character'} {result.at + 1} on"
+        where = (
+            "" if result.at is None else f" from {result.by[:-1] if result.by == 'tokens' else 'character'} {result.at + 1} on"
+        )
         parts.append("same output ✓" if result.same else f"another output ✗{where}")
     else:
         parts.append("T > 0: outputs differ by chance")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..knobs import KNOBS, Knob, KnobKind, Value, same_value, show_value
+from ..knobs import KNOBS, Knob, Value, same_value, show_value
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,6 @@ def toggle_window(now: Value | None, remembered: Value | None, trained: int | No
     return sizes[0]
 
 
-def can_be_hot(name: str) -> bool:
-    """Whether engines that take hot changes take this one."""
-    knob = KNOBS.get(name)
-    return knob is not None and knob.hot_name is not None
-
-
 def words(change: DraftChange, now: Mapping[str, Value | None]) -> str:
     """``tree budget 8 → 16 · top-k 4 → 8``."""
     parts = []
@@ -85,8 +79,3 @@ def words(change: DraftChange, now: Mapping[str, Value | None]) -> str:
         title = name if knob is None else knob.title.lower()
         parts.append(f"{title} {show_value(now.get(name))} → {show_value(value)}")
     return " · ".join(parts)
-
-
-def is_editable_as_text(knob: Knob) -> bool:
-    """A switch is toggled, everything else may be typed."""
-    return knob.kind is not KnobKind.SWITCH

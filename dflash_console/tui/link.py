@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from .series import Mark, Point
 
 if TYPE_CHECKING:
-    from ..apply import ApplyResult, StageEvent
+    from ..apply.records import ApplyResult, StageEvent
     from ..evidence.journal import LogLine
     from ..knobs import Value
     from ..load.client import OnChunk, OnDone
@@ -43,6 +43,10 @@ class Control(Enum):
     RESTART = "restart"
     STOP = "stop"
     ROLLBACK = "roll back"
+    RESUME = "resume"
+    """Go on with an operation that an earlier console left unfinished."""
+    UNDO = "undo"
+    """Restore what was before that operation."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +76,17 @@ class HostLink(Protocol):
     def follow(self, *, this_start: bool) -> AsyncIterator[tuple[LogLine, ...]]:
         """Log lines in batches: what is stored first, then as they come."""
 
-    async def plan(self, state: HostState, settings: Mapping[str, Value], mode: Mode) -> Plan:
-        """What applying these settings would do; changes nothing."""
+    async def plan(self, state: HostState, settings: Mapping[str, Value], mode: Mode, *, persist: bool = False) -> Plan:
+        """What applying these settings would do; changes nothing. ``persist`` writes a hot change down too."""
 
     async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
         """Carry the plan out. Cancelling leaves the operation's journal behind."""
 
     async def control(self, control: Control, on_stage: OnStage) -> ApplyResult:
         """Start, restart, stop or roll back to the last confirmed configuration, confirmed like an apply."""
+
+    async def pending(self) -> str:
+        """An operation that an earlier console left unfinished, in a sentence; empty when there is none."""
 
     async def send(self, requests: Sequence[PromptRequest], on_chunk: OnChunk, on_done: OnDone) -> tuple[RequestRecord, ...]:
         """Send prompts at once; cancelling closes them, which frees their slots."""

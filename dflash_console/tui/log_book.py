@@ -26,6 +26,8 @@ from ..evidence.log_events import (
 from ..evidence.log_lines import read_events
 from ..evidence.terminal_text import Progress, clean_line
 
+_STAMP = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?P<rank>[^\]]*)\] ")
+
 LIMIT = 20_000
 """Entries kept; the oldest go first."""
 CUT = 2_000
@@ -105,7 +107,7 @@ class LogBook:
         if line.origin == "manager":
             self._append(LogEntry(clean_line(line.text)[:CUT], _priority(line), Kind.MANAGER, line.at, None, line.invocation_id))
             return
-        text = clean_line(line.text)[:CUT]
+        text = _without_stamp(clean_line(line.text))[:CUT]
         if self._open_traceback and self._continue_traceback(text):
             return
         if not text:
@@ -151,6 +153,15 @@ class LogBook:
             if self.entries[index].kind is Kind.CONFIRMATION:
                 return index
         return None
+
+
+def _without_stamp(text: str) -> str:
+    """The line without the engine's own date and time, which stand beside it already; its rank stays."""
+    match = _STAMP.match(text)
+    if match is None:
+        return text
+    rank = match["rank"].strip()
+    return (f"[{rank}] " if rank else "") + text[match.end() :]
 
 
 def _priority(line: LogLine) -> Level:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 if TYPE_CHECKING:
-    from ..apply import ApplyResult, StageEvent
+    from ..apply.records import ApplyResult, StageEvent
     from ..evidence.journal import LogLine
     from ..load.records import Chunk, RequestRecord
     from ..plan import Plan
@@ -21,6 +21,14 @@ class StateArrived(Message):
     def __init__(self, state: HostState) -> None:
         super().__init__()
         self.state = state
+
+
+class LinkOpened(Message):
+    """The host answers; ``unfinished`` names an operation that an earlier console left, or is empty."""
+
+    def __init__(self, unfinished: str) -> None:
+        super().__init__()
+        self.unfinished = unfinished
 
 
 class PastArrived(Message):

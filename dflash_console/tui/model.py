@@ -29,10 +29,10 @@ class ConsoleModel:
     marks: list[Mark] = field(default_factory=list)
     baseline: float | None = None
     span: float = SPANS[2]
-    change: DraftChange = DraftChange()
+    change: DraftChange = field(default_factory=DraftChange)
     window_size: int | None = None
     """The window that ``w`` switches back on."""
-    drift: DriftBadge = DriftBadge()
+    drift: DriftBadge = field(default_factory=DriftBadge)
     busy: str = ""
     """The operation that runs, in a word."""
     connection_problem: str = ""

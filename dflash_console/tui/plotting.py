@@ -56,7 +56,8 @@ def _plotext() -> ModuleType:
     import plotext
 
     plotext.terminal.limit(False, False)
-    return plotext
+    library: ModuleType = plotext
+    return library
 
 
 def load_library() -> None:

@@ -77,5 +77,3 @@ def words(settings: Mapping[str, Value]) -> str:
 
 
 _SHORT = {"draft_window": "window", "layers_window": "layers' window", "tree_budget": "budget", "tree_topk": "top-k"}
-
-

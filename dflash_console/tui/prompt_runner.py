@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from textual.widget import Widget
@@ -66,8 +66,10 @@ class PromptRunner:
         self._owner.post_message(messages.PromptsEnded(run, sentence))
 
 
-def make_requests(text: str, copies: str, temperature: str, max_tokens: str, **custom: bool) -> tuple[PromptRequest, ...]:
-    """Requests from what stands in the fields.
+def make_requests(
+    text: str, copies: str, temperature: str, max_tokens: str, custom: Mapping[str, bool] | None = None
+) -> tuple[PromptRequest, ...]:
+    """Requests from what stands in the fields; ``custom`` are per-request engine settings.
 
     Raises:
         PromptError: a field cannot be read; the sentence names it and what it takes.
@@ -88,7 +90,7 @@ def make_requests(text: str, copies: str, temperature: str, max_tokens: str, **c
         raise PromptError(f"T (temperature) takes a number from 0 to 2, not {temperature.strip() or 'nothing'}")
     request = PromptRequest.of(text.strip(), max_tokens=limit, temperature=heat)
     if custom:
-        request = replace(request, custom_params=custom)
+        request = replace(request, custom_params=dict(custom))
     return (request,) * number
 
 

@@ -16,34 +16,38 @@ class Topic:
 TOPICS: dict[str, Topic] = {
     "console": Topic(
         "This console",
-        "The header says which server this is, in which state, with which settings in effect, and how old the newest data are.\n"
+        "The header says which server this is, in which state, with which settings in effect, and how old the newest "
+        "data are.\n"
         "Keys that do something now are in the last line; ? lists all of them, : finds any action by its name.",
     ),
     "decode": Topic(
         "Decode throughput",
         "Tokens per second that the engine emits after prefill, all running requests together.\n\n"
-        "Source, best first: the counter realtime_tokens_total{mode=decode}, which grows with every round; else the decode line of "
-        "the log; else the engine's gauge. The gauge covers one log interval and keeps its last value when the engine is idle, so "
-        "it is shown beside the counters and never in their place.\n\n"
-        "The dotted line is plain decoding on this host: measured at a start without speculation. Speculation switched off while "
-        "the engine runs is another thing (the drafter is still fed) and never becomes this line.\n\n"
+        "Source, best first: the counter realtime_tokens_total{mode=decode}, which grows with every round; else the "
+        "decode line of the log; else the engine's gauge. The gauge covers one log interval and keeps its last value "
+        "when the engine is idle, so it is shown beside the counters and never in their place.\n\n"
+        "The dotted line is plain decoding on this host: measured at a start without speculation. Speculation "
+        "switched off while the engine runs is another thing (the drafter is still fed) and never becomes this line.\n\n"
         "Marks: restarts and hot changes.",
     ),
     "commit": Topic(
         "Commit length",
-        "Tokens that one verify pass of the target brings: accepted drafts + 1, because the target's own next token always counts. "
-        "SGLang calls it accept length.\n\n"
-        "Over a span: (tokens generated − requests finished) ÷ verify calls. The first token of a request comes from prefill, not "
-        "from a verify, so it is taken off. SGLang's own figure leaves it in and is a little higher for short answers.\n\n"
+        "Tokens that one verify pass of the target brings: accepted drafts + 1, because the target's own next token "
+        "always counts. SGLang calls it accept length.\n\n"
+        "Over a span: (tokens generated − requests finished) ÷ verify calls. The first token of a request comes from "
+        "prefill, not from a verify, so it is taken off. SGLang's own figure leaves it in and is a little higher for "
+        "short answers.\n\n"
         "The counters grow when a request finishes. Between finishes the value is the last one known.\n\n"
-        "Accept rate is another figure: accepted ÷ proposed. A tree proposes more nodes than can ever be accepted, so its rate "
-        "falls as the budget grows while its commit length rises. Compare commit length and tok/s across budgets, never the rate.",
+        "Accept rate is another figure: accepted ÷ proposed. A tree proposes more nodes than can ever be accepted, so "
+        "its rate falls as the budget grows while its commit length rises. Compare commit length and tok/s across "
+        "budgets, never the rate.",
     ),
     "histogram": Topic(
         "Accepted drafts per verify",
-        "Of all verify passes in the span: how many accepted 0, 1, 2 … drafts. Commit length is the mean of this, plus 1.\n\n"
-        "A high column at 0 means that the drafter's first guess is often wrong: a wider tree (top-k) helps. A high column at the "
-        "right end means that drafts run out: a larger block or budget may help.",
+        "Of all verify passes in the span: how many accepted 0, 1, 2 … drafts. Commit length is the mean of this, "
+        "plus 1.\n\n"
+        "A high column at 0 means that the drafter's first guess is often wrong: a wider tree (top-k) helps. A high "
+        "column at the right end means that drafts run out: a larger block or budget may help.",
     ),
     "requests": Topic(
         "Requests",
@@ -64,42 +68,46 @@ TOPICS: dict[str, Topic] = {
     "settings": Topic(
         "Settings",
         "now: what the running engine says is in effect.  new: your edit.  from: where the present value comes from.\n\n"
-        "'now' after an edit: the engine takes it while it runs, in about a second. 'restart': it is written to the configuration "
-        "and takes a new start.\n\n"
-        "Two windows, easily mistaken for one. Compact draft cache: the worker keeps only the last so many tokens of draft KV, a "
-        "setting of the server. Drafter layers' window: the attention layers' own sliding window, as the drafter was trained.\n\n"
+        "'now' after an edit: the engine takes it while it runs, in about a second. 'restart': it is written to the "
+        "configuration and takes a new start.\n\n"
+        "Two windows, easily mistaken for one. Compact draft cache: the worker keeps only the last so many tokens of "
+        "draft KV, a setting of the server. Drafter layers' window: the attention layers' own sliding window, as the "
+        "drafter was trained.\n\n"
         "Neither changes the output: the target decides every token.",
     ),
     "plan": Topic(
         "What will be written",
-        "The difference between the configuration file as it is and as it would be, and the command that results. Nothing is "
-        "written before you apply.",
+        "The difference between the configuration file as it is and as it would be, and the command that results. "
+        "Nothing is written before you apply.",
     ),
     "truth": Topic(
         "Truth",
-        "Each setting as six sources give it: what the drafter was trained with, the configuration file, what the service manager "
-        "has loaded, the command line of the running process, what the server reports, and what the log of this very start said.\n\n"
+        "Each setting as six sources give it: what the drafter was trained with, the configuration file, what the "
+        "service manager has loaded, the command line of the running process, what the server reports, and what the "
+        "log of this very start said.\n\n"
         "– means that the source does not name the setting; ? that it could not be read. Neither is a mismatch.",
     ),
     "log": Topic(
         "Log",
-        "Lines of this start, or of all (t changes it). f follows the end; scrolling up stops that for good until f or end.\n"
-        "/ searches (regular expression), n and N go on, l filters by level, c jumps to the confirmation line, y copies the line, "
-        "S saves what is shown.\n"
+        "Lines of this start, or of all (t changes it). f follows the end; scrolling up stops that for good until f "
+        "or end.\n"
+        "/ searches (regular expression), n and N go on, l filters by level, c jumps to the confirmation line, y "
+        "copies the line, S saves what is shown.\n"
         "Progress bars are one line that moves; tracebacks are folded (enter opens them).",
     ),
     "playground": Topic(
         "Playground",
-        "Shades: neighbouring tokens of one shade came from one verify, so the width of a shade is the commit length seen.\n\n"
-        "TTFT: from sending to the first token, seen here. decode tok/s: tokens after the first ÷ time between first and last. "
-        "commit: mean of the request's own histogram.\n\n"
-        "same output?: at temperature 0 speculation must not change a single token; the check compares with an earlier answer or "
-        "with plain decoding on the same server.",
+        "Shades: neighbouring tokens of one shade came from one verify, so the width of a shade is the commit length "
+        "seen.\n\n"
+        "TTFT: from sending to the first token, seen here. decode tok/s: tokens after the first ÷ time between first "
+        "and last. commit: mean of the request's own histogram.\n\n"
+        "same output?: at temperature 0 speculation must not change a single token; the check compares with an "
+        "earlier answer or with plain decoding on the same server.",
     ),
     "tree": Topic(
         "One verify",
-        "The tree that one draft proposed: each node with its token and the drafter's probability of the path to it. ● nodes were "
-        "accepted; the line after them is the target's own token, where it left the tree.\n"
+        "The tree that one draft proposed: each node with its token and the drafter's probability of the path to it. "
+        "● nodes were accepted; the line after them is the target's own token, where it left the tree.\n"
         "Expected commit length: 1 + the sum of all path probabilities, if the drafter were right about itself.",
     ),
 }

@@ -139,8 +139,7 @@ def visible(token: str) -> str:
 def summary(picture: VerifyPicture) -> str:
     """``verify 12 · 16 nodes · commit 4 (expected 3.2) · 41 ms``."""
     text = (
-        f"verify {picture.number} · {len(picture.nodes)} nodes · commit {picture.commit_length} "
-        f"(expected {picture.expected:.1f})"
+        f"verify {picture.number} · {len(picture.nodes)} nodes · commit {picture.commit_length} (expected {picture.expected:.1f})"
     )
     return text if picture.milliseconds is None else f"{text} · {picture.milliseconds:.0f} ms"
 

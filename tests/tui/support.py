@@ -22,7 +22,7 @@ from dflash_console.tui.link import ApplyChoices, Control, LinkError, OnStage, P
 from dflash_console.tui.series import Mark, Point
 
 if TYPE_CHECKING:
-    from dflash_console.apply import ApplyResult, StageEvent
+    from dflash_console.apply.records import ApplyResult, StageEvent
     from dflash_console.knobs import Value
     from dflash_console.load.client import OnChunk, OnDone
     from dflash_console.load.request import PromptRequest
@@ -146,7 +146,9 @@ BUSY = Rates(
 )
 """Figures of an engine that works."""
 
-IDLE = Rates(decode_tok_s=0.0, decode_source="counters", commit_length=3.42, commit_source="every verify", commit_stale=True, running=0)
+IDLE = Rates(
+    decode_tok_s=0.0, decode_source="counters", commit_length=3.42, commit_source="every verify", commit_stale=True, running=0
+)
 """Figures of one that waits."""
 
 EIGHT_GPUS = tuple(
@@ -179,6 +181,7 @@ class RecordedLink:
         self.pictures: tuple[VerifyPicture, ...] = ()
         self.saved: dict[str, Mapping[str, Value]] = {}
         self.closed = False
+        self.left_over = ""
 
     def push(self, snapshot: HostState) -> None:
         """The host has a new snapshot."""
@@ -196,7 +199,7 @@ class RecordedLink:
         while True:
             yield await self.log_batches.get()
 
-    async def plan(self, state: HostState, settings: Mapping[str, Value], mode: Mode) -> Plan:
+    async def plan(self, state: HostState, settings: Mapping[str, Value], mode: Mode, *, persist: bool = False) -> Plan:
         self.asked.append((settings, mode))
         if self.plan_for is None:
             raise LinkError("no plan can be made here")
@@ -209,6 +212,9 @@ class RecordedLink:
     async def control(self, control: Control, on_stage: OnStage) -> ApplyResult:
         self.controls.append(control)
         return await self._operate(on_stage)
+
+    async def pending(self) -> str:
+        return self.left_over
 
     async def _operate(self, on_stage: OnStage) -> ApplyResult:
         for event in self.stages:

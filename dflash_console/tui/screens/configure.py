@@ -33,13 +33,13 @@ class ConfigurePane(Pane):
     """Settings on the left, what would be written and what to expect on the right."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", "setting", id="settings.up"),
-        Binding("down,j", "move(1)", "setting", id="settings.down"),
+        Binding("up", "move(-1)", "setting", id="settings.up", show=False),
+        Binding("down,j", "move(1)", "setting", id="settings.down", show=False),
         Binding("enter", "edit", "edit", show=True, id="settings.edit", tooltip="type a value"),
-        Binding("delete,backspace", "forget", "take back", id="settings.forget", tooltip="take this edit back"),
-        Binding("plus,equals_sign", "step_current(1)", "next value", id="settings.next"),
-        Binding("minus", "step_current(-1)", "previous value", id="settings.previous"),
-        Binding("F", "flag", "any flag", id="settings.flag", tooltip="set any flag by its name"),
+        Binding("delete,backspace", "forget", "take back", id="settings.forget", tooltip="take this edit back", show=False),
+        Binding("plus,equals_sign", "step_current(1)", "next value", id="settings.next", show=False),
+        Binding("minus", "step_current(-1)", "previous value", id="settings.previous", show=False),
+        Binding("F", "flag", "any flag", id="settings.flag", tooltip="set any flag by its name", show=False),
         Binding("P", "save_profile", "save profile", show=True, id="settings.save_profile"),
         Binding("L", "load_profile", "profiles", show=True, id="settings.load_profile", tooltip="load or compare a profile"),
     ]
@@ -84,7 +84,9 @@ class ConfigurePane(Pane):
         if model.state is None:
             return
         self.query_one(KnobTable).show_rows(knob_rows(model.state, model.change))
-        if self._planned_for is None and model.change:
+        if not model.change:
+            self._text("findings", self._help_text())
+        elif self._planned_for is None:
             self._preview_soon()
 
     def change_edited(self, model: ConsoleModel) -> None:

@@ -30,7 +30,7 @@ class DashboardPane(Pane):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "prompt", "prompt", show=True, id="prompt.open", tooltip="a prompt under the plots"),
-        Binding("P", "close_prompt", "close the prompt", id="prompt.hide"),
+        Binding("P", "close_prompt", "close the prompt", id="prompt.hide", show=False),
         Binding("x", "stop_prompt", "stop the prompt", show=True, id="prompt.stop"),
     ]
     edits = True

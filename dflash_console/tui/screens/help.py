@@ -14,7 +14,7 @@ from ..topics import topic
 from .dialog import Dialog, ScrollText
 
 if TYPE_CHECKING:
-    from textual.screen import ActiveBinding
+    from textual.binding import ActiveBinding
 
 
 class ExplainScreen(Dialog[None]):

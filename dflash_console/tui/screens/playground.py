@@ -41,11 +41,18 @@ class PlaygroundPane(Pane):
         Binding("left", "answer(-1)", "answer", show=True, id="playground.previous", tooltip="previous answer"),
         Binding("right", "answer(1)", "answer", show=True, id="playground.next", tooltip="next answer"),
         Binding("c", "compare_plain", "compare with plain", show=True, id="playground.compare_plain"),
-        Binding("C", "compare_earlier", "with earlier", id="playground.compare_earlier", tooltip="compare with the answer before"),
+        Binding(
+            "C",
+            "compare_earlier",
+            "with earlier",
+            id="playground.compare_earlier",
+            tooltip="compare with the answer before",
+            show=False,
+        ),
         Binding("T", "tree", "tree", show=True, id="playground.tree", tooltip="draw one verify"),
-        Binding("m", "markdown", "markdown", id="playground.markdown", tooltip="a finished answer as Markdown"),
-        Binding("y", "copy", "copy", id="playground.copy"),
-        Binding("S", "save", "save", id="playground.save"),
+        Binding("m", "markdown", "markdown", id="playground.markdown", tooltip="a finished answer as Markdown", show=False),
+        Binding("y", "copy", "copy", id="playground.copy", show=False),
+        Binding("S", "save", "save", id="playground.save", show=False),
     ]
     default_focus = "#answer"
 
@@ -112,9 +119,9 @@ class PlaygroundPane(Pane):
         if link is None:
             self._say("✗ not connected to a host yet")
             return
-        record = {"record_rounds": True} if self._records_rounds() else {}
+        custom = {"record_rounds": True} if self._records_rounds() else {}
         try:
-            requests = make_requests(self.query_one(PromptEditor).text, *self._fields(), **record)
+            requests = make_requests(self.query_one(PromptEditor).text, *self._fields(), custom)
         except PromptError as error:
             self._say(f"✗ {error}")
             return
@@ -182,7 +189,7 @@ class PlaygroundPane(Pane):
             self._say("this server takes no speculation switch per request: restart it plain and compare with C")
             return
         try:
-            requests = make_requests(self.query_one(PromptEditor).text, "1", *self._fields()[1:], speculative=False)
+            requests = make_requests(self.query_one(PromptEditor).text, "1", *self._fields()[1:], {"speculative": False})
         except PromptError as error:
             self._say(f"✗ {error}")
             return

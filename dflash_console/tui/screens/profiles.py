@@ -53,5 +53,8 @@ class ProfilesScreen(Dialog[Mapping[str, Value]]):
             for knob, value in self._profiles[name].items():
                 now = self._now.get(knob)
                 same = same_value(now, value)
-                text.append(f"    {knob:<18}{show_value(now):>12} → {show_value(value)}\n", style="dim" if same else variables.get("accent", ""))
+                text.append(
+                    f"    {knob:<18}{show_value(now):>12} → {show_value(value)}\n",
+                    style="dim" if same else variables.get("accent", ""),
+                )
         self.query_one(ScrollText).show_text(text)

@@ -23,7 +23,7 @@ class SuiteScreen(Dialog[str]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "suite(1)", "suite", show=True, id="suites.next", priority=True),
-        Binding("up", "step(-1)", "prompt", id="suites.up"),
+        Binding("up", "step(-1)", "prompt", id="suites.up", show=False),
         Binding("down,j", "step(1)", "prompt", show=True, id="suites.down"),
         Binding("right", "depth(1)", "deeper", show=True, id="suites.deeper"),
         Binding("left", "depth(-1)", "shallower", show=True, id="suites.shallower"),

@@ -22,8 +22,8 @@ class TruthPane(Pane):
     """The drift table of the newest snapshot; judged anew only when a source was read anew."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", "row", id="truth.up"),
-        Binding("down,j", "move(1)", "row", id="truth.down"),
+        Binding("up", "move(-1)", "row", id="truth.up", show=False),
+        Binding("down,j", "move(1)", "row", id="truth.down", show=False),
         Binding("enter", "mend", "mend", show=True, id="truth.mend", tooltip="press the key that mends this row"),
     ]
     edits = True

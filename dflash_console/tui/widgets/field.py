@@ -16,8 +16,8 @@ class LeavingInput(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "leave the field", show=True, id="prompt.leave"),
-        Binding("up", "recall(-1)", "earlier", id="prompt.earlier"),
-        Binding("down", "recall(1)", "later", id="prompt.later"),
+        Binding("up", "recall(-1)", "earlier", id="prompt.earlier", show=False),
+        Binding("down", "recall(1)", "later", id="prompt.later", show=False),
     ]
 
     class Left(Message):

@@ -33,7 +33,10 @@ class KeyLine(Static):
         width = self.size.width
         bindings = [active for active in self.screen.active_bindings.values() if active.binding.show and active.enabled]
         last = [active.binding for active in bindings if active.binding.group is None and active.binding.id in _LAST]
-        others = [active.binding for active in bindings if active.binding.id not in _LAST]
+        others = list(
+            {active.binding.id: active.binding for active in reversed(bindings) if active.binding.id not in _LAST}.values()
+        )
+        others.reverse()
         tail = "".join(f"{self._key(binding)} {binding.description}  " for binding in last)
         line = Text(no_wrap=True, end="")
         self._spans = []

@@ -84,9 +84,9 @@ class PromptDock(Vertical):
         """Send what stands in the fields."""
         field = self.query_one("#dock-prompt", LeavingInput)
         text = field.value.strip() or EXAMPLE
-        values = [self.query_one(f"#dock-{name}", Input).value for name in ("copies", "temperature", "max")]
+        copies, heat, limit = (self.query_one(f"#dock-{name}", Input).value for name in ("copies", "temperature", "max"))
         try:
-            requests = make_requests(text, *values)
+            requests = make_requests(text, copies, heat, limit)
         except PromptError as error:
             self._say(f"✗ {error}")
             return

@@ -108,7 +108,9 @@ class TruthView(VerticalScroll, can_focus=True):
             for source, name in _COLUMNS.items():
                 reading = row.readings.get(source)
                 if reading is not None and (reading.where or reading.why):
-                    said = f"{name}: {reading_words(reading)[0]}  {reading.where}" + (f", {reading.why}" if reading.why else "")
+                    said = f"{name}: {reading_words(reading)[0]}" + "".join(
+                        f" · {part}" for part in (reading.where, reading.why) if part
+                    )
                     lines += _wrapped(said, width, 6, "dim")
         return lines
 

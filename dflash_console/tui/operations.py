@@ -1,0 +1,188 @@
+"""From a key to an operation on the host: propose, ask, carry out in a worker, show how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+from textual.worker import Worker
+
+from ..hosts.service import RunState
+from . import messages
+from .link import ApplyChoices, Control, LinkError
+
+if TYPE_CHECKING:
+    from ..apply.records import ApplyResult, StageEvent
+    from ..knobs import Value
+    from ..plan import Mode, Plan
+    from .app import ConsoleApp
+    from .link import HostLink, OnStage
+    from .screens.apply import ApplyScreen
+
+WORDS = {
+    Control.START: "starting",
+    Control.RESTART: "restarting",
+    Control.STOP: "stopping",
+    Control.ROLLBACK: "rolling back",
+    Control.RESUME: "resuming",
+    Control.UNDO: "rolling back",
+}
+
+
+class Operations:
+    """At most one operation at a time. Its worker belongs to the application, so it goes on whatever screen is open."""
+
+    def __init__(self, app: ConsoleApp) -> None:
+        self._app = app
+        self._worker: Worker[None] | None = None
+        self._view: ApplyScreen | None = None
+        self._quiet = False
+
+    # Asking
+
+    def propose(self, settings: Mapping[str, Value], *, write_down: bool = False) -> None:
+        """Make a plan for these settings and show it; nothing changes before it is accepted."""
+        from ..plan import Mode
+
+        link = self._may_change()
+        if link is not None and settings:
+            self._app.run_worker(
+                self._plan(link, settings, Mode.AUTO, write_down), name="plan", group="plan", exclusive=True, exit_on_error=False
+            )
+
+    async def _plan(self, link: HostLink, settings: Mapping[str, Value], mode: Mode, persist: bool) -> None:
+        from .screens.plan import PlanScreen
+
+        state = self._app.model.state
+        if state is None:
+            return
+        try:
+            plan = await link.plan(state, settings, mode, persist=persist)
+        except LinkError as error:
+            self._app.notify(str(error), title="No plan", severity="error", timeout=12, markup=False)
+            return
+
+        async def again(mode: Mode, persist: bool) -> Plan:
+            newest = self._app.model.state
+            assert newest is not None
+            return await link.plan(newest, settings, mode, persist=persist)
+
+        running = state.rates.running or 0
+        self._app.push_screen(PlanScreen(plan, again, running=running, persist=persist), self._accepted)
+
+    def _accepted(self, answer: tuple[Plan, ApplyChoices] | None) -> None:
+        link = self._app.link
+        if answer is None or link is None:
+            return
+        plan, choices = answer
+        self._begin("applying", lambda on_stage: link.apply(plan, choices, on_stage))
+
+    def restart(self) -> None:
+        """Restart, or start when nothing runs; running requests are named before they are cut."""
+        state = self._app.model.state
+        if state is not None and state.service is not None and state.service.value.state is not RunState.RUNNING:
+            self.control(Control.START)
+            return
+        running = 0 if state is None else state.rates.running or 0
+        cut = f" {running} running requests would be cut." if running else ""
+        self._ask(Control.RESTART, "Restart the engine?", f"It is confirmed from the log of the new start.{cut}", "restart")
+
+    def stop(self) -> None:
+        """Stop the service after a question."""
+        self._ask(Control.STOP, "Stop the engine?", "Running requests are cut.", "stop")
+
+    def rollback(self) -> None:
+        """Return to the last confirmed configuration after a question."""
+        self._ask(
+            Control.ROLLBACK,
+            "Roll back?",
+            "The last confirmed configuration is written back, and the engine restarted and confirmed where that is needed.",
+            "roll back",
+        )
+
+    def _ask(self, control: Control, title: str, question: str, yes: str) -> None:
+        from .screens.confirm import ConfirmScreen
+
+        if self._may_change() is not None:
+            screen = ConfirmScreen(title, question, yes=yes)
+            self._app.push_screen(screen, lambda answer: self.control(control) if answer else None)
+
+    def offer_unfinished(self, sentence: str) -> None:
+        """An earlier console left an operation unfinished: resume it or undo it."""
+        from .screens.unfinished import UnfinishedScreen
+
+        self._app.push_screen(UnfinishedScreen(sentence), lambda control: self.control(control) if control else None)
+
+    def control(self, control: Control, *, quiet: bool = False) -> None:
+        """Carry it out now. ``quiet`` shows the stages only when it does not end well."""
+        link = self._may_change()
+        if link is not None:
+            self._begin(WORDS[control], lambda on_stage: link.control(control, on_stage), quiet=quiet)
+
+    def _may_change(self) -> HostLink | None:
+        link = self._app.link
+        if link is None:
+            self._app.notify("Not connected to a host yet.", severity="warning")
+        elif link.read_only:
+            self._app.notify("Read only: nothing is changed on this host.", severity="warning")
+        elif self._app.model.busy:
+            self._app.notify(f"{self._app.model.busy} is under way.", severity="warning")
+            self.show()
+        else:
+            return link
+        return None
+
+    # Carrying out
+
+    def _begin(self, word: str, operate: Callable[[OnStage], Awaitable[ApplyResult]], *, quiet: bool = False) -> None:
+        from .screens.apply import ApplyScreen
+
+        state = self._app.model.state
+        host = "" if state is None else state.host
+        self._app.model.busy = word
+        self._quiet = quiet
+        self._view = ApplyScreen(word, host)
+        self._worker = self._app.run_worker(self._operate(operate), name="operation", group="operation", exit_on_error=False)
+        if not quiet:
+            self.show()
+
+    async def _operate(self, operate: Callable[[OnStage], Awaitable[ApplyResult]]) -> None:
+        def stage(event: StageEvent) -> None:
+            self._app.post_message(messages.StageArrived(event))
+
+        try:
+            result = await operate(stage)
+        except LinkError as error:
+            self._app.post_message(messages.OperationEnded(None, str(error)))
+        else:
+            self._app.post_message(messages.OperationEnded(result))
+
+    def show(self) -> None:
+        """Open the stages of the operation that runs, or ran last."""
+        if self._view is not None and self._view not in self._app.screen_stack:
+            self._app.push_screen(self._view)
+
+    def stop_waiting(self) -> None:
+        """Cancel: what was asked of the host goes on there; the operation's journal stays for the next start."""
+        if self._worker is not None:
+            self._worker.cancel()
+            self._app.post_message(messages.OperationEnded(None, "stopped waiting; the operation's journal is on disk"))
+
+    def stage_arrived(self, event: StageEvent) -> None:
+        if self._view is not None:
+            self._view.take_stage(event)
+
+    def ended(self, result: ApplyResult | None, sentence: str) -> None:
+        """The operation is over: say how, and forget the edits that are in effect now."""
+        app = self._app
+        app.model.busy = ""
+        self._worker = None
+        if self._view is not None:
+            self._view.take_result(result, sentence)
+        good = result is not None and result.confirmed
+        if self._quiet and not good:
+            self.show()
+        visible = self._view is not None and self._view in app.screen_stack
+        if not visible:
+            words = sentence if result is None else f"{result.verdict.value}: {result.reason}"
+            app.notify(words, severity="information" if good else "error", timeout=8, markup=False)

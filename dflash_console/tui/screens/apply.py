@@ -1,0 +1,181 @@
+"""An operation as it happens: each stage with its time and what shows that it is done, and how it ended."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.timer import Timer
+from textual.widgets import Static
+
+from ...evidence.terminal_text import clean_line
+from .. import formats
+from .dialog import Dialog, ScrollText
+
+if TYPE_CHECKING:
+    from ...apply.records import ApplyResult, Stage, StageEvent
+
+_SYMBOLS = {"running": "▸", "done": "✓", "skipped": "·", "failed": "✗"}
+_TONES = {"running": "accent", "done": "success", "skipped": "quiet", "failed": "error"}
+
+
+class ApplyScreen(Dialog[None]):
+    """Stages as they happen. Leaving it stops nothing: the operation goes on, and the header says so."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("x", "stop_waiting", "stop waiting", show=True, id="apply.stop_waiting"),
+        Binding("u", "rollback", "roll back", show=True, id="apply.rollback"),
+        Binding("enter", "leave", "close", show=False, id="apply.close"),
+    ]
+    topic = "plan"
+
+    def __init__(self, word: str, host: str) -> None:
+        super().__init__(f"{word.capitalize()}{f' on {host}' if host else ''}")
+        self._begun = time.time()
+        self._begun_clock = time.monotonic()
+        self._stages: dict[str, Stage] = {}
+        self._planned: tuple[str, ...] = ()
+        self._event: StageEvent | None = None
+        self._event_at = 0.0
+        self._result: ApplyResult | None = None
+        self._sentence = ""
+        self._over = False
+        self._timer: Timer | None = None
+
+    def compose_body(self) -> ComposeResult:
+        yield Static("", markup=False, id="apply-head")
+        yield ScrollText(Text(), id="stages")
+
+    def on_mount(self) -> None:
+        self._timer = self.set_interval(0.5, self._repaint_head)
+        self._repaint()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "stop_waiting":
+            return not self._over
+        if action == "rollback":
+            return self._over and not (self._result is not None and self._result.confirmed)
+        return True
+
+    # What arrives; the screen may be closed meanwhile
+
+    def take_stage(self, event: StageEvent) -> None:
+        """A stage began, moved or ended."""
+        prefix = "roll back: " if event.rolling_back else ""
+        self._stages[prefix + event.stage.name] = event.stage
+        self._planned = tuple(prefix + name for name in event.planned)
+        self._event = event
+        self._event_at = time.monotonic()
+        self._repaint()
+
+    def take_result(self, result: ApplyResult | None, sentence: str) -> None:
+        """The operation is over."""
+        self._result, self._sentence, self._over = result, sentence, True
+        if self.is_attached:
+            if self._timer is not None:
+                self._timer.stop()
+            self._repaint()
+            self.refresh_bindings()
+
+    # Showing
+
+    @property
+    def text(self) -> str:
+        """Everything that is shown, as plain text."""
+        return f"{self._head().plain}\n{self._body().plain}"
+
+    def _repaint(self) -> None:
+        if self.is_mounted:
+            self._repaint_head()
+            self.query_one("#stages", ScrollText).show_text(self._body())
+
+    def _repaint_head(self) -> None:
+        self.query_one("#apply-head", Static).update(self._head())
+
+    def _head(self) -> Text:
+        seconds = time.monotonic() - self._begun_clock
+        line = Text(f" since {formats.clock(self._begun)}", style="dim")
+        if self._over:
+            taken = self._result.seconds if self._result is not None else seconds
+            line.append(f" · took {formats.short_seconds(taken)}")
+            return line
+        line.append(f" · {formats.duration(seconds)}")
+        if self._event is not None and self._event.left_s is not None:
+            left = max(0.0, self._event.left_s - (time.monotonic() - self._event_at))
+            line.append(f" · about {formats.duration(left)} left, from this host's earlier starts")
+        return line
+
+    def _body(self) -> Text:
+        text = Text()
+        for name, stage in self._stages.items():
+            text.append_text(self._stage_line(name, stage))
+        waiting = [name for name in self._planned if name not in self._stages]
+        if waiting and not self._over:
+            text.append(f"  then: {' · '.join(waiting)}\n", style="dim")
+        if self._over:
+            text.append("\n")
+            text.append_text(self._end())
+        return text
+
+    def _stage_line(self, name: str, stage: Stage) -> Text:
+        status = stage.status.value
+        colour = self.app.theme_variables.get(_TONES[status], "")
+        line = Text(f"{_SYMBOLS[status]} ", style=f"bold {colour}")
+        line.append(name, style="bold" if status in ("running", "failed") else "")
+        if status in ("done", "failed") and stage.seconds >= 0.05:
+            line.append(f"  {formats.short_seconds(stage.seconds)}", style="dim")
+        event = self._event
+        if status == "running" and event is not None and event.stage is stage:
+            if event.progress is not None:
+                done, total = event.progress
+                line.append(f"  {done}/{total} {formats.bar(done / total if total else None, 20)}")
+            elif stage.expected_s:
+                line.append(f"  usually {formats.short_seconds(stage.expected_s)}", style="dim")
+        if stage.evidence:
+            line.append(f"  {clean_line(stage.evidence)}", style="" if status == "failed" else "dim")
+        if stage.line is not None:
+            line.append(f"  ← line {stage.line:,} of this start", style="dim")
+        line.append("\n")
+        return line
+
+    def _end(self) -> Text:
+        variables = self.app.theme_variables
+        result = self._result
+        if result is None:
+            return Text(f"✗ {self._sentence}", style=f"bold {variables.get('error', '')}")
+        tone = "success" if result.confirmed else "warning" if result.verdict.name == "UNKNOWN" else "error"
+        text = Text(f"{'✓' if result.confirmed else '✗'} {result.verdict.value}", style=f"bold {variables.get(tone, '')}")
+        if result.reason:
+            text.append(f"\n{result.reason}\n", style="not bold")
+        for line in result.lines[-12:]:
+            number = f"{line.number:>6} " if line.number is not None else "       "
+            text.append(f"{number}{clean_line(line.text)}\n", style=f"not bold {variables.get('quiet', '')}")
+        if result.rolled_back:
+            text.append(
+                "✓ rolled back: the previous configuration runs again and is confirmed\n", style=variables.get("success", "")
+            )
+        elif result.rollback is not None:
+            text.append(
+                f"✗ roll-back: {result.rollback.verdict.value}. {result.rollback.reason}\n", style=variables.get("error", "")
+            )
+        return text
+
+    # Keys
+
+    def action_stop_waiting(self) -> None:
+        from ..app import ConsoleApp
+
+        assert isinstance(self.app, ConsoleApp)
+        self.app.operations.stop_waiting()
+
+    def action_rollback(self) -> None:
+        from ..app import ConsoleApp
+        from ..link import Control
+
+        assert isinstance(self.app, ConsoleApp)
+        app = self.app
+        self.dismiss(None)
+        app.call_later(app.operations.control, Control.ROLLBACK)

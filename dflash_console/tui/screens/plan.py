@@ -1,0 +1,125 @@
+"""The plan, before anything is changed: what, how, what speaks against it. ``enter`` carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Static
+
+from ..link import ApplyChoices, LinkError
+from ..plan_words import change_lines, command_text, diff_text, findings_text, prediction_lines
+from .dialog import Dialog, ScrollText
+
+if TYPE_CHECKING:
+    from ...plan import Mode, Plan
+
+
+class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
+    """Answers with the plan and the choices, or with nothing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,y", "go", "apply", show=True, id="plan.apply"),
+        Binding("m", "mode", "hot/restart", show=True, id="plan.mode"),
+        Binding("o", "rollback", "roll back on failure", show=True, id="plan.rollback"),
+        Binding("d", "drain", "drain first", show=True, id="plan.drain"),
+        Binding("f", "persist", "write to the file too", show=True, id="plan.persist"),
+    ]
+    topic = "plan"
+
+    def __init__(
+        self, plan: Plan, again: Callable[[Mode, bool], Awaitable[Plan]], *, running: int = 0, persist: bool = False
+    ) -> None:
+        super().__init__("Apply")
+        self._plan = plan
+        self._again = again
+        self._running_requests = running
+        self._persist = persist
+        self._rollback = False
+        self._drain = False
+
+    def compose_body(self) -> ComposeResult:
+        yield Static("", markup=False, id="plan-choices")
+        yield ScrollText(Text(), id="plan")
+
+    def on_mount(self) -> None:
+        self._repaint()
+
+    @property
+    def _restart(self) -> bool:
+        return self._plan.mode.value == "restart"
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "go":
+            return not self._plan.blocked
+        if action in ("rollback", "drain"):
+            return self._restart
+        return not self._restart if action == "persist" else True
+
+    def action_go(self) -> None:
+        self.dismiss((self._plan, ApplyChoices(self._rollback, self._drain)))
+
+    def action_rollback(self) -> None:
+        self._rollback = not self._rollback
+        self._repaint()
+
+    def action_drain(self) -> None:
+        self._drain = not self._drain
+        self._repaint()
+
+    def action_persist(self) -> None:
+        self._persist = not self._persist
+        self._plan_again(self._plan.mode)
+
+    def action_mode(self) -> None:
+        from ...plan import Mode
+
+        self._plan_again(Mode.HOT if self._restart else Mode.RESTART)
+
+    def _plan_again(self, mode: Mode) -> None:
+        self.run_worker(self._make(mode), name="plan again", exclusive=True, exit_on_error=False)
+
+    async def _make(self, mode: Mode) -> None:
+        try:
+            self._plan = await self._again(mode, self._persist)
+        except LinkError as error:
+            self.notify(str(error), severity="error", markup=False)
+        self._repaint()
+        self.refresh_bindings()
+
+    def _repaint(self) -> None:
+        variables = self.app.theme_variables
+        how = Text(" ")
+        how.append("restart" if self._restart else "now, without a restart", style=f"bold {variables.get('accent', '')}")
+        if self._restart:
+            how.append(f"   roll back on failure: {'yes' if self._rollback else 'no'}", style="dim")
+            how.append(f"   drain first: {'yes' if self._drain else 'no'}", style="dim")
+            if self._running_requests:
+                how.append(f"   {self._running_requests} running requests", style=variables.get("warning", ""))
+        else:
+            how.append(f"   write to the file too: {'yes' if self._persist else 'no'}", style="dim")
+        self.query_one("#plan-choices", Static).update(how)
+        self.query_one("#plan", ScrollText).show_text(self._text())
+
+    def _text(self) -> Text:
+        plan, variables = self._plan, self.app.theme_variables
+        text = Text()
+        for line in change_lines(plan):
+            text.append(f"{line}\n", style="bold")
+        text.append("\n")
+        text.append_text(findings_text(plan, variables))
+        if plan.blocked:
+            text.append("An error stands against it: it cannot be applied.\n", style=f"bold {variables.get('error', '')}")
+        for line in prediction_lines(plan.predictions, restart=self._restart):
+            text.append(f"· {line}\n", style=variables.get("quiet", ""))
+        text.append("\n")
+        if plan.diff:
+            text.append(f"{plan.target}\n", style="bold")
+        text.append_text(diff_text(plan, variables))
+        if self._restart:
+            text.append("\nEffective command\n", style="bold")
+            text.append(command_text(plan))
+        return text
