@@ -225,8 +225,9 @@ def edits(draw: st.DrawFn) -> tuple[tuple[str, ...], str, Value]:
     knob = KNOBS[name]
     present = draw(st.booleans())
     value = draw(VALUES[name])
+    joined = draw(st.booleans())
     flag = list(knob.flag_arguments(draw(VALUES[name]))) if present else []
-    if flag and draw(st.booleans()):
+    if flag and joined:
         flag = ["=".join(flag)]
     # A switch keeps the words before from swallowing the flag, as it would on a real command line.
     return (*SGLANG, *before, "--enable-metrics", *flag, "--disable-cuda-graph", *after), name, value
