@@ -13,7 +13,7 @@ from .evidence.engine_log import ignored_flag
 from .evidence.reading import Known, Reading
 from .evidence.server import DISAGREE, Dialect, in_effect_reading, server_reading
 from .evidence.truth import Witnesses, changed_while_running, compact_cache_readings, in_effect, readings
-from .knobs import CONFIG, KNOBS, OFF, PLAIN, TRUTH_KNOBS, Knob, KnobError, Source, Value, same_value, show_value
+from .knobs import AUTO, CONFIG, KNOBS, OFF, PLAIN, TRUTH_KNOBS, Knob, KnobError, Source, Value, same_value, show_value
 from .state import HostState, RunState
 from .verdicts import APPLY_KEY, COMPACT_CACHE, RESTART_KEY, SPECULATION_KEY
 from .verdicts import DriftKind as DriftKind
@@ -173,6 +173,8 @@ def _other_value(row: TruthRow, witnesses: Witnesses, knob: Knob) -> TruthRow | 
         found = row.readings[Source.SERVER]
     if expected is None or found.value is None or same_value(expected, found.value):
         return None
+    if expected == AUTO and isinstance(found.value, int):
+        return None  # An automatic budget may be reported as the width that it has chosen.
     message = f"another value in effect: {_said(asked)} was asked for, {found.where or 'the engine'} says {_shown(found)}"
     return _verdict(row, Verdict.DRIFT, DriftKind.OTHER_VALUE, message, RESTART_KEY)
 
