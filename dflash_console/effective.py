@@ -6,8 +6,11 @@ from .drift import witnesses_of
 from .evidence import truth
 from .evidence.command import command_reading
 from .evidence.reading import Reading
-from .knobs import KNOBS
+from .knobs import CONFIG, KNOBS, OFF, PLAIN, Value
 from .state import HostState
+
+UNGIVEN: dict[str, Value] = {"draft_window": OFF, "layers_window": CONFIG, "algorithm": PLAIN}
+"""What an engine does when the flag is not given, for the settings where that is the same everywhere."""
 
 
 def in_effect(state: HostState, name: str) -> Reading:
