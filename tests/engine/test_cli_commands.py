@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -17,27 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_launch.commands.unit import quote_word, unit_text
-from engine_launch.spec.drafter_check import TargetShape, expected_shapes
-from engine_launch.spec.drafter_config import parse_drafter_config
 from engine_launch.spec.flags import parse_flags
-
-TARGET = TargetShape("SmolLM2-135M-Instruct", hidden_size=576, num_layers=30, vocab_size=49152)
-DRAFTER_CONFIG = {
-    "architectures": ["DFlashDraftModel"],
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "head_dim": 64,
-    "vocab_size": 49152,
-    "block_size": 8,
-    "num_target_layers": 30,
-    "layer_types": ["sliding_attention", "full_attention"],
-    "use_sliding_window": True,
-    "sliding_window": 512,
-    "dflash_config": {"mask_token_id": 16, "target_layer_ids": [1, 15, 27]},
-}
+from tests.engine.checkpoints import write_drafter
 
 
 def launch(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -52,26 +32,6 @@ def one_error_line(result: subprocess.CompletedProcess[str]) -> str:
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("ddtree-launch: error: ")
     return lines[0]
-
-
-def write_drafter(folder: Path, **changes: object) -> Path:
-    """A checkpoint whose header lists every tensor and whose file has their size (a hole, no data)."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {**DRAFTER_CONFIG, **changes}
-    (folder / "config.json").write_text(json.dumps(config))
-    shapes = expected_shapes(parse_drafter_config(json.dumps(DRAFTER_CONFIG)), TARGET)
-    header, offset = {}, 0
-    for name, shape in shapes.items():
-        size = 2
-        for side in shape:
-            size *= side
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + size]}
-        offset += size
-    text = json.dumps(header).encode()
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + offset)
-    return folder
 
 
 @pytest.fixture

@@ -1,0 +1,67 @@
+"""Draft checkpoints for tests: files of the right form without training."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from engine_launch.spec.drafter_check import TargetShape, expected_shapes
+from engine_launch.spec.drafter_config import parse_drafter_config
+
+TARGET = TargetShape("SmolLM2-135M-Instruct", hidden_size=576, num_layers=30, vocab_size=49152)
+DRAFTER_CONFIG = {
+    "architectures": ["DFlashDraftModel"],
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "head_dim": 64,
+    "vocab_size": 49152,
+    "block_size": 8,
+    "num_target_layers": 30,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "use_sliding_window": True,
+    "sliding_window": 512,
+    "dflash_config": {"mask_token_id": 16, "target_layer_ids": [1, 15, 27]},
+}
+
+
+def write_drafter(folder: Path, **changes: object) -> Path:
+    """A checkpoint whose header lists every tensor and whose file has their size (a hole, no data)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {**DRAFTER_CONFIG, **changes}
+    (folder / "config.json").write_text(json.dumps(config))
+    shapes = expected_shapes(parse_drafter_config(json.dumps(DRAFTER_CONFIG)), TARGET)
+    header, offset = {}, 0
+    for name, shape in shapes.items():
+        size = 2
+        for side in shape:
+            size *= side
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + offset)
+    return folder
+
+
+def write_untrained_drafter(folder: Path) -> Path:
+    """A checkpoint that loads and drafts nonsense: small random projections, norms of one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(DRAFTER_CONFIG)
+    (folder / "config.json").write_text(text)
+    random = np.random.default_rng(0)
+    save_file(
+        {
+            name: (np.ones(shape) if len(shape) == 1 else random.normal(0, 0.02, shape)).astype(np.float32)
+            for name, shape in expected_shapes(parse_drafter_config(text), TARGET).items()
+        },
+        folder / "model.safetensors",
+    )
+    return folder
