@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from textual.widgets import ContentSwitcher
 
 from ..hosts.service import RunState
 from . import draft, messages
+from .clock import Clock
 from .facts import current_value, header_facts
 from .formats import span as span_words
 from .keymap import APP_BINDINGS, EDIT_ACTIONS, PANES, check_keymap
@@ -49,6 +49,8 @@ class ConsoleSettings:
     theme: str = DEFAULT_THEME
     keymap: Mapping[str, str] = field(default_factory=dict)
     user_themes: Path | None = None
+    exports: Path | None = None
+    """Where saved logs and answers go."""
     problems: tuple[str, ...] = ()
     """What is wrong with the configuration file, to be said once the console is open."""
 
@@ -70,8 +72,9 @@ class ConsoleApp(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]  # noqa: RUF012 - Textual's own form
     ENABLE_COMMAND_PALETTE = True
 
-    def __init__(self, open_link: OpenLink, settings: ConsoleSettings | None = None) -> None:
+    def __init__(self, open_link: OpenLink, settings: ConsoleSettings | None = None, *, clock: Clock | None = None) -> None:
         super().__init__()
+        self.clock = clock or Clock()
         self._open_link = open_link
         self._settings = settings or ConsoleSettings()
         self.link: HostLink | None = None
@@ -157,7 +160,7 @@ class ConsoleApp(App[None]):
     # What arrives
 
     def on_state_arrived(self, message: messages.StateArrived) -> None:
-        self.model.take_state(message.state, time.time())
+        self.model.take_state(message.state, self.clock.wall())
         self._judge_drift()
         self._show_header()
         self.pane.show(self.model)
@@ -219,8 +222,8 @@ class ConsoleApp(App[None]):
     def _show_header(self) -> None:
         facts = header_facts(
             self.model.state,
-            now=time.monotonic(),
-            wall=time.time(),
+            now=self.clock.monotonic(),
+            wall=self.clock.wall(),
             drift=self.model.drift,
             busy=self.model.busy,
             problem=self.model.connection_problem,
@@ -298,7 +301,7 @@ class ConsoleApp(App[None]):
             self.model.change = change
             self.pane.change_edited(self.model)
             self.refresh_bindings()
-        how = "now, without a restart" if all(takes_hot(self.model.state, name) for name in change.values) else "needs a restart"
+        how = "now:" if all(takes_hot(self.model.state, name) for name in change.values) else "with a restart:"
         self.screen_stack[0].query_one(ChangeBar).show_change(draft.words(change, now), how)
 
     def action_step(self, name: str, direction: int) -> None:
@@ -413,6 +416,14 @@ class ConsoleApp(App[None]):
         from .palette import commands
 
         yield from commands(self)
+
+    def save_text(self, text: str, kind: str) -> Path:
+        """Write ``text`` to a new file among the exports; its path. Raises: OSError."""
+        from .export import save_text
+
+        if self._settings.exports is None:
+            raise OSError(2, "no folder for exports is set")
+        return save_text(self._settings.exports, text, kind)
 
     async def on_unmount(self) -> None:
         if self.link is not None:

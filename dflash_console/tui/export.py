@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 
-def save_text(text: str, kind: str) -> Path:
-    """Write ``text`` to a new file in the exports folder and answer its path. Raises: OSError."""
-    from ..paths import default_paths, private_folder
+def save_text(folder: Path, text: str, kind: str) -> Path:
+    """Write ``text`` to a new file in ``folder`` and answer its path. Raises: OSError."""
+    from ..paths import private_folder
 
-    folder = private_folder(default_paths().exports)
+    private_folder(folder)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for number in range(100):
         path = folder / f"{kind}-{stamp}{f'-{number}' if number else ''}.txt"

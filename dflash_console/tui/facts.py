@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..evidence.reading import Known, Reading
 from ..hosts.service import RunState
-from ..knobs import CONFIG, OFF, PLAIN, Value, show_value
+from ..knobs import OFF, PLAIN, Value, show_value
 from .formats import age, duration
 
 if TYPE_CHECKING:
@@ -57,20 +57,16 @@ class DriftBadge:
     tone: Tone = Tone.QUIET
 
 
-_UNGIVEN: dict[str, Value] = {"draft_window": OFF, "layers_window": CONFIG, "algorithm": PLAIN}
-"""What an engine does when the flag is not given, where that is the same everywhere."""
-
-
 def current_value(state: HostState, name: str) -> Value | None:
     """The value to start an edit from: in effect when the engine runs, else as configured, else the engine's default."""
-    from ..effective import configured, in_effect
+    from ..effective import UNGIVEN, configured, in_effect
 
     reading = in_effect(state, name)
     if reading.known is not Known.VALUE:
         reading = configured(state, name)
     if reading.known is Known.VALUE:
         return reading.value
-    return _UNGIVEN.get(name) if reading.known is Known.ABSENT else None
+    return UNGIVEN.get(name) if reading.known is Known.ABSENT else None
 
 
 _RUN_WORDS = {

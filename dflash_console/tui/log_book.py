@@ -24,6 +24,7 @@ from ..evidence.log_events import (
     TracebackStart,
 )
 from ..evidence.log_lines import read_events
+from ..evidence.secrets import mask_text
 from ..evidence.terminal_text import Progress, clean_line
 
 _STAMP = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?P<rank>[^\]]*)\] ")
@@ -107,7 +108,7 @@ class LogBook:
         if line.origin == "manager":
             self._append(LogEntry(clean_line(line.text)[:CUT], _priority(line), Kind.MANAGER, line.at, None, line.invocation_id))
             return
-        text = _without_stamp(clean_line(line.text))[:CUT]
+        text = mask_text(_without_stamp(clean_line(line.text)))[:CUT]
         if self._open_traceback and self._continue_traceback(text):
             return
         if not text:

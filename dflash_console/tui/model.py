@@ -29,6 +29,8 @@ class ConsoleModel:
     marks: list[Mark] = field(default_factory=list)
     baseline: float | None = None
     span: float = SPANS[2]
+    wall: float = 0.0
+    """When the newest snapshot came, seconds since the epoch: the right edge of the plots."""
     change: DraftChange = field(default_factory=DraftChange)
     window_size: int | None = None
     """The window that ``w`` switches back on."""
@@ -58,6 +60,7 @@ class ConsoleModel:
             Whether a new sample was taken.
         """
         self.state = state
+        self.wall = wall
         self._note_marks(state, wall)
         if state.metrics is None or state.metrics.at == self._sampled_at:
             if self._is_down(state):

@@ -92,14 +92,14 @@ def findings_text(plan: Plan, colours: dict[str, str]) -> Text:
     return text
 
 
-def change_lines(plan: Plan) -> list[str]:
-    """``Tree budget  8 → 16   confirmed by: …``, one setting a line."""
+def change_lines(plan: Plan) -> list[tuple[str, str]]:
+    """``Tree budget: 8 → 16`` and what will prove it, one setting each."""
     lines = []
     for change in plan.changes:
         knob = KNOBS.get(change.knob)
         title = change.knob if knob is None else knob.title
         new = "left to the engine" if change.new is None else show_value(change.new)
         old = "not set" if change.old is None else show_value(change.old)
-        proof = change.how if change.confirmable else "applied, not confirmable"
-        lines.append(f"{title}: {old} → {new}   {proof}")
+        proof = f"proven by {change.how}" if change.confirmable else "applied, not confirmable"
+        lines.append((f"{title}: {old} → {new}", proof))
     return lines

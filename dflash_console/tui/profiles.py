@@ -10,17 +10,14 @@ from .facts import current_value
 from .link import LinkError
 
 if TYPE_CHECKING:
-    from textual.app import App
+    from .app import ConsoleApp
 
 PROFILE_KNOBS = ("algorithm", "speculation", "draft_window", "layers_window", "tree_budget", "tree_topk")
 """What a profile holds when the present settings are saved: the axes of tuning, not ports and paths."""
 
 
-def save_profile(app: App[object], name: str) -> None:
+def save_profile(app: ConsoleApp, name: str) -> None:
     """Keep what is in effect, with the edits, as the profile ``name``."""
-    from .app import ConsoleApp
-
-    assert isinstance(app, ConsoleApp)
     link, state = app.link, app.model.state
     if link is None or state is None:
         return
@@ -42,12 +39,10 @@ def save_profile(app: App[object], name: str) -> None:
     app.run_worker(save(), name="profile", exit_on_error=False)
 
 
-def choose_profile(app: App[object]) -> None:
+def choose_profile(app: ConsoleApp) -> None:
     """Show the profiles beside what is in effect; the chosen one goes into the change."""
-    from .app import ConsoleApp
     from .screens.profiles import ProfilesScreen
 
-    assert isinstance(app, ConsoleApp)
     link, state = app.link, app.model.state
     if link is None or state is None:
         return

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,20 +16,28 @@ from dflash_console.evidence.process import ProcessEvidence
 from dflash_console.evidence.server import parse_server_info
 from dflash_console.hosts.service import ConfigSource, RunState, ServiceConfig, ServiceState
 from dflash_console.load.records import Chunk, CommitSource, RequestRecord, SpeedSource
+from dflash_console.plan import Change, Mode, Plan, PlanError, Survey, make_plan
 from dflash_console.state import Aged, GpuRow, HostState
+from dflash_console.tui.clock import Clock
 from dflash_console.tui.link import ApplyChoices, Control, LinkError, OnStage, Past
 from dflash_console.tui.series import Mark, Point
+from engine_launch.spec.drafter_config import parse_drafter_config
 
 if TYPE_CHECKING:
     from dflash_console.apply.records import ApplyResult, StageEvent
     from dflash_console.knobs import Value
     from dflash_console.load.client import OnChunk, OnDone
     from dflash_console.load.request import PromptRequest
-    from dflash_console.plan import Mode, Plan
     from dflash_console.tui.tree import VerifyPicture
 
 T0 = 1_764_430_000.0
 """The moment at which recorded things happen, seconds since the epoch."""
+
+NOW = 5_000.0
+"""The monotonic clock's moment."""
+
+STOPPED_CLOCK = Clock(wall=lambda: T0 + 134.5, monotonic=lambda: NOW + 0.4)
+"""Two minutes and a little after the start."""
 
 COMMAND = (
     "/opt/venv/bin/python",
@@ -61,6 +68,39 @@ START_LINES = (
     "[2026-11-29 16:00:03] KV Cache is allocated. dtype: torch.bfloat16, #tokens: 8192, K size: 0.05 GB, V size: 0.05 GB",
     "[2026-11-29 16:00:04] The server is fired up and ready to roll!",
 )
+
+
+DRAFTER = parse_drafter_config(
+    json.dumps(
+        {
+            "architectures": ["DFlashDraftModel"],
+            "hidden_size": 576,
+            "intermediate_size": 1536,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "head_dim": 64,
+            "num_hidden_layers": 4,
+            "vocab_size": 49152,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 100000.0,
+            "max_position_embeddings": 8192,
+            "block_size": 8,
+            "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+            "sliding_window": 512,
+            "use_sliding_window": True,
+            "dflash_config": {"mask_token_id": 16, "target_layer_ids": [1, 10, 19, 28]},
+            "num_target_layers": 30,
+        }
+    )
+)
+"""A drafter with three sliding layers of four, trained with a window of 512."""
+
+TARGET = "/home/me/.local/state/ddtree-console/services/ddtree-embedded/service.toml"
+
+
+def unit_text(command: Sequence[str]) -> str:
+    """A unit file that holds the command, a word a line."""
+    return "command = [\n" + "".join(f"  {json.dumps(word)},\n" for word in command) + "]\n"
 
 
 def lines(texts: Sequence[str], *, start: float = T0, invocation: str = "aa" * 16, first: int = 1) -> tuple[LogLine, ...]:
@@ -107,17 +147,17 @@ def state(
     **internal: object,
 ) -> HostState:
     """A snapshot of the embedded host with budget 8, top-k 4 and the compact cache off, unless told otherwise."""
-    now = time.monotonic() if at is None else at
-    service = ServiceState("embedded", run, invocation_id=invocation, main_pid=4242, started_at=time.time() - 134.5)
-    text = "command = [\n" + "".join(f"  {json.dumps(word)},\n" for word in COMMAND) + "]\n"
+    now = NOW if at is None else at
+    service = ServiceState("ddtree-embedded", run, invocation_id=invocation, main_pid=4242, started_at=T0)
     running = run is RunState.RUNNING
     return HostState(
         host="embedded",
-        unit="embedded",
+        unit="ddtree-embedded",
         embedded=True,
         service=Aged(service, now),
-        config=Aged(ServiceConfig((ConfigSource("/home/me/service.toml", text),), COMMAND, COMMAND), now),
+        config=Aged(ServiceConfig((ConfigSource(TARGET, unit_text(COMMAND)),), COMMAND, COMMAND), now),
         process=Aged(ProcessEvidence(4242, COMMAND), now) if running else None,
+        drafter=Aged(DRAFTER, now),
         server=Aged(parse_server_info(server_info(**internal)), now) if running and ready else None,
         metrics=Aged(MetricsSample(), now + revision * 1e-6) if running and ready else None,
         rates=rates if rates is not None else BUSY,
@@ -173,7 +213,7 @@ class RecordedLink:
         self.controls: list[Control] = []
         self.sent: list[tuple[PromptRequest, ...]] = []
         self.answer = ("Here is", " a function", " that merges", " two sorted", " lists.")
-        self.plan_for: Callable[[HostState, Mapping[str, Value], Mode], Plan] | None = None
+        self.survey = Survey(stage_seconds={"restart": 0.4, "process up": 0.2, "weights": 2.1, "ready": 0.9})
         self.stages: Sequence[StageEvent] = ()
         self.result: ApplyResult | None = None
         self.hold = asyncio.Event()
@@ -201,9 +241,11 @@ class RecordedLink:
 
     async def plan(self, state: HostState, settings: Mapping[str, Value], mode: Mode, *, persist: bool = False) -> Plan:
         self.asked.append((settings, mode))
-        if self.plan_for is None:
-            raise LinkError("no plan can be made here")
-        return self.plan_for(state, settings, mode)
+        change = Change(dict(settings), mode, persist)
+        try:
+            return make_plan(state, change, self.survey, target=TARGET, render=unit_text)
+        except PlanError as error:
+            raise LinkError(str(error)) from None
 
     async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
         self.applied.append((plan, choices))

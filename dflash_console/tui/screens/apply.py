@@ -14,6 +14,7 @@ from textual.widgets import Static
 from ...evidence.terminal_text import clean_line
 from .. import formats
 from .dialog import Dialog, ScrollText
+from .pane import app_of
 
 if TYPE_CHECKING:
     from ...apply.records import ApplyResult, Stage, StageEvent
@@ -166,16 +167,11 @@ class ApplyScreen(Dialog[None]):
     # Keys
 
     def action_stop_waiting(self) -> None:
-        from ..app import ConsoleApp
-
-        assert isinstance(self.app, ConsoleApp)
-        self.app.operations.stop_waiting()
+        app_of(self).operations.stop_waiting()
 
     def action_rollback(self) -> None:
-        from ..app import ConsoleApp
         from ..link import Control
 
-        assert isinstance(self.app, ConsoleApp)
-        app = self.app
+        app = app_of(self)
         self.dismiss(None)
         app.call_later(app.operations.control, Control.ROLLBACK)

@@ -18,7 +18,7 @@ from ..plan_words import command_text, diff_text, findings_text, prediction_line
 from ..widgets.field import LeavingInput
 from ..widgets.knob_table import KnobTable
 from .dialog import ScrollText
-from .pane import Pane
+from .pane import Pane, app_of
 
 if TYPE_CHECKING:
     from ...plan import Plan
@@ -131,7 +131,7 @@ class ConfigurePane(Pane):
         self._timer = self.set_timer(PREVIEW_DELAY, self._preview)
 
     def _preview(self) -> None:
-        link: HostLink | None = getattr(self.app, "link", None)
+        link = app_of(self).link
         if link is not None and self._model.state is not None and self._model.change:
             self._planned_for = self._model.change
             self.run_worker(self._plan(link), name="preview", group="preview", exclusive=True, exit_on_error=False)
@@ -183,10 +183,7 @@ class ConfigurePane(Pane):
     def action_forget(self) -> None:
         row = self.query_one(KnobTable).current
         if row is not None and row.edited:
-            from ..app import ConsoleApp
-
-            assert isinstance(self.app, ConsoleApp)
-            self.app.forget_edit(row.name)
+            app_of(self).forget_edit(row.name)
 
     def on_knob_table_chosen(self, message: KnobTable.Chosen) -> None:
         message.stop()
@@ -225,9 +222,6 @@ class ConfigurePane(Pane):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Take the typed value; a value that the setting cannot take is said and the field stays open."""
         event.stop()
-        from ..app import ConsoleApp
-
-        assert isinstance(self.app, ConsoleApp)
         text = event.value.strip()
         if self._asking == "profile":
             if text:
@@ -244,16 +238,16 @@ class ConfigurePane(Pane):
             self.notify(str(error), severity="error", markup=False)
             return
         self._end_field()
-        self.app.edit(name, parsed)
+        app_of(self).edit(name, parsed)
 
     # Profiles
 
     def _save_profile(self, name: str) -> None:
         from ..profiles import save_profile
 
-        save_profile(self.app, name)
+        save_profile(app_of(self), name)
 
     def action_load_profile(self) -> None:
         from ..profiles import choose_profile
 
-        choose_profile(self.app)
+        choose_profile(app_of(self))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -76,7 +75,7 @@ class DashboardPane(Pane):
         if state is None:
             return
         figures = live_figures(state)
-        end = time.time()
+        end = model.wall
         marks = tuple(model.marks)
         self.query_one("#decode", PlotPanel).show_value(
             figures.decode,

@@ -9,11 +9,10 @@ from textual.binding import Binding, BindingType
 from textual.worker import Worker
 
 from .. import messages
-from ..export import save_text
 from ..log_book import Level, LogBook, LogFilter, PatternError, compile_search
 from ..widgets.field import LeavingInput
 from ..widgets.log_view import LogView
-from .pane import Pane
+from .pane import Pane, app_of
 
 if TYPE_CHECKING:
     from ..link import HostLink
@@ -83,7 +82,7 @@ class LogsPane(Pane):
             self._read_anew()
 
     def _read_anew(self) -> None:
-        link: HostLink | None = getattr(self.app, "link", None)
+        link = app_of(self).link
         if link is None:
             return
         if self._worker is not None:
@@ -201,7 +200,7 @@ class LogsPane(Pane):
 
     def _say_saved(self, verb: str, text: str, kind: str) -> None:
         try:
-            path = save_text(text, kind)
+            path = app_of(self).save_text(text, kind)
         except OSError as error:
             self.notify(f"The file could not be written: {error.strerror}", severity="error", markup=False)
         else:
@@ -210,4 +209,4 @@ class LogsPane(Pane):
     def action_tree(self) -> None:
         from .tree import open_tree
 
-        open_tree(self.app)
+        open_tree(app_of(self))

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 from ...evidence.reading import Known
 
 if TYPE_CHECKING:
-    from textual.app import App
-
     from ...drift import TruthRow
-
-
-def write_down(app: App[object], row: TruthRow) -> None:
-    """Propose writing the value in effect into the configuration, so that the next start keeps it."""
     from ..app import ConsoleApp
 
-    if isinstance(app, ConsoleApp) and row.now.known is Known.VALUE and row.now.value is not None:
+
+def write_down(app: ConsoleApp, row: TruthRow) -> None:
+    """Propose writing the value in effect into the configuration, so that the next start keeps it."""
+    if row.now.known is Known.VALUE and row.now.value is not None:
         app.operations.propose({row.knob: row.now.value}, write_down=True)

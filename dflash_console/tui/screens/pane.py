@@ -5,9 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.containers import Vertical
+from textual.widget import Widget
 
 if TYPE_CHECKING:
+    from ..app import ConsoleApp
     from ..model import ConsoleModel
+
+
+def app_of(widget: Widget) -> ConsoleApp:
+    """The console that the widget is part of."""
+    from ..app import ConsoleApp
+
+    app = widget.app
+    assert isinstance(app, ConsoleApp)
+    return app
 
 
 class Pane(Vertical):

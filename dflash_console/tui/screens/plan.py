@@ -107,8 +107,9 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
     def _text(self) -> Text:
         plan, variables = self._plan, self.app.theme_variables
         text = Text()
-        for line in change_lines(plan):
-            text.append(f"{line}\n", style="bold")
+        for words, proof in change_lines(plan):
+            text.append(f"{words}\n", style="bold")
+            text.append(f"  {proof}\n", style=variables.get("quiet", ""))
         text.append("\n")
         text.append_text(findings_text(plan, variables))
         if plan.blocked:

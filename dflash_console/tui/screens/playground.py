@@ -14,7 +14,6 @@ from textual.widgets import Input, Static
 from .. import messages
 from ..answers import Answer
 from ..comparison import comparison_words
-from ..export import save_text
 from ..formats import shorten
 from ..prompt_runner import PromptError, PromptRunner, make_requests
 from ..widgets.answer_view import AnswerView
@@ -22,7 +21,7 @@ from ..widgets.field import Field, LeavingInput
 from ..widgets.histogram import HistogramPanel
 from ..widgets.prompt_dock import EXAMPLE, REPAINT
 from ..widgets.prompt_editor import PromptEditor
-from .pane import Pane
+from .pane import Pane, app_of
 
 if TYPE_CHECKING:
     from ...load.records import RequestRecord
@@ -107,8 +106,7 @@ class PlaygroundPane(Pane):
         self.action_send()
 
     def _link(self) -> HostLink | None:
-        link: HostLink | None = getattr(self.app, "link", None)
-        return link
+        return app_of(self).link
 
     def _fields(self) -> tuple[str, str, str]:
         copies, heat, limit = (self.query_one(f"#play-{name}", Input).value for name in ("copies", "temperature", "max"))
@@ -271,7 +269,7 @@ class PlaygroundPane(Pane):
 
     def _save(self, text: str, verb: str) -> None:
         try:
-            path = save_text(text, "answer")
+            path = app_of(self).save_text(text, "answer")
         except OSError as error:
             self.notify(f"The file could not be written: {error.strerror}", severity="error", markup=False)
         else:
@@ -280,7 +278,7 @@ class PlaygroundPane(Pane):
     def action_tree(self) -> None:
         from .tree import open_tree
 
-        open_tree(self.app)
+        open_tree(app_of(self))
 
     def action_suite(self) -> None:
         from .suites import SuiteScreen

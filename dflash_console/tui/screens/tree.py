@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from ..link import LinkError
@@ -13,7 +13,7 @@ from ..tree import VerifyPicture, draw_tree, mean_lengths, summary
 from .dialog import Dialog, ScrollText
 
 if TYPE_CHECKING:
-    from ..link import HostLink
+    from ..app import ConsoleApp
 
 LIMIT = 100
 
@@ -57,9 +57,9 @@ class TreeScreen(Dialog[None]):
         self.query_one(ScrollText).show_text(text)
 
 
-def open_tree(app: App[object]) -> None:
+def open_tree(app: ConsoleApp) -> None:
     """Fetch the newest recorded verifies and open the view; says why when there are none."""
-    link: HostLink | None = getattr(app, "link", None)
+    link = app.link
     if link is None:
         return
 

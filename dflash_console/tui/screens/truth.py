@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from ...hosts.service import RunState
 from ..widgets.truth_view import TruthView
-from .pane import Pane
+from .pane import Pane, app_of
 
 if TYPE_CHECKING:
     from ...drift import TruthTable
@@ -67,6 +67,6 @@ class TruthPane(Pane):
         elif row.key == "a":
             from .mend import write_down
 
-            write_down(self.app, row)
+            write_down(app_of(self), row)
         else:
             self.app.simulate_key(row.key)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from rich.text import Text
 from textual.widgets import Static
 
+from ..formats import shorten
+
 
 class ChangeBar(Static):
     """``tree budget 8 → 16 now · block size 8 → 4 restart``; hidden when nothing is edited."""
@@ -24,7 +26,9 @@ class ChangeBar(Static):
         variables = self.app.theme_variables
         line = Text(no_wrap=True)
         line.append(" change ", style=f"bold reverse {variables.get('accent', '')}")
-        line.append(f" {words}", style="bold")
-        line.append(f"  {how}", style=variables.get("accent", ""))
-        line.append("   a apply · esc discard", style="dim")
+        line.append(f" {how} ", style=variables.get("accent", ""))
+        tail = "  a apply · esc discard"
+        room = max(10, self.app.size.width - line.cell_len - len(tail) - 1)
+        line.append(shorten(words, room), style="bold")
+        line.append(tail, style="dim")
         self.update(line)

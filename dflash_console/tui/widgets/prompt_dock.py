@@ -77,8 +77,9 @@ class PromptDock(Vertical):
         self.send(self._link())
 
     def _link(self) -> HostLink | None:
-        link: HostLink | None = getattr(self.app, "link", None)
-        return link
+        from ..screens.pane import app_of
+
+        return app_of(self).link
 
     def send(self, link: HostLink | None) -> None:
         """Send what stands in the fields."""

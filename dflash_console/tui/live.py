@@ -1,0 +1,162 @@
+"""The real host behind the screens: a session, its watcher, its history, its engine.
+
+Imported by a worker after the first paint, because it brings the HTTP client and the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..config import load_config, save_profile
+from ..history import HistoryError, MarkKind
+from ..hosts.transport import HostError
+from ..knobs import KnobError, Value
+from ..load.client import OnChunk, OnDone, PromptClient
+from ..session import HostSession
+from .link import ApplyChoices, Control, LinkError, OnStage, Past
+from .live_operations import LiveOperations
+from .series import Mark, Point
+from .tree import PictureError, VerifyPicture, read_pictures
+
+if TYPE_CHECKING:
+    from ..apply.records import ApplyResult
+    from ..evidence.journal import LogLine
+    from ..load.records import RequestRecord
+    from ..load.request import PromptRequest
+    from ..plan import Mode, Plan
+    from ..state import HostState
+
+BATCH_S = 0.05
+"""Log lines that come within this time are shown together."""
+STORED_LINES = 5_000
+PAST_POINTS = 2_000
+
+
+class SessionLink:
+    """A :class:`~dflash_console.tui.link.HostLink` on a :class:`~dflash_console.session.HostSession`."""
+
+    def __init__(self, session: HostSession) -> None:
+        self._session = session
+        self._operations = LiveOperations(session)
+
+    @property
+    def read_only(self) -> bool:
+        return self._session.read_only
+
+    def states(self) -> AsyncIterator[HostState]:
+        return self._session.watcher.states()
+
+    async def past(self, seconds: float) -> Past:
+        history, key = self._session.history, self._session.key
+        until = time.time()
+        since = until - seconds
+        try:
+            samples = await history.samples(key, since, until, PAST_POINTS)
+            marks = await history.marks(key, since, until)
+            baseline = await history.baseline(key)
+        except HistoryError:
+            # A console without its past still works; the history's own problem is shown by doctor.
+            return Past()
+        return Past(
+            decode=tuple(Point(sample.at, sample.decode_tok_s) for sample in samples),
+            commit=tuple(Point(sample.at, sample.commit_length) for sample in samples if sample.commit_length is not None),
+            marks=tuple(Mark(mark.at, _mark_words(mark.kind, mark.text)) for mark in marks if mark.kind is not MarkKind.APPLY),
+            baseline=None if baseline is None else baseline.decode_tok_s,
+        )
+
+    async def follow(self, *, this_start: bool) -> AsyncIterator[tuple[LogLine, ...]]:
+        service = self._session.service
+        try:
+            invocation = (await service.state()).invocation_id if this_start else None
+            end = await service.cursor()
+            stored = await service.lines(invocation_id=invocation, limit=STORED_LINES)
+            yield stored
+            queue: asyncio.Queue[LogLine | None] = asyncio.Queue()
+            pump = asyncio.create_task(self._pump(queue, stored[-1].cursor if stored else end, invocation))
+            try:
+                async for batch in _batches(queue):
+                    yield batch
+            finally:
+                pump.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await pump
+        except HostError as error:
+            raise LinkError(str(error)) from None
+
+    async def _pump(self, queue: asyncio.Queue[LogLine | None], cursor: str, invocation: str | None) -> None:
+        try:
+            async for line in self._session.service.follow(cursor=cursor, invocation_id=invocation):
+                queue.put_nowait(line)
+        finally:
+            queue.put_nowait(None)
+
+    async def plan(self, state: HostState, settings: Mapping[str, Value], mode: Mode, *, persist: bool = False) -> Plan:
+        return await self._operations.plan(settings, mode, persist=persist)
+
+    async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
+        return await self._operations.apply(plan, choices, on_stage)
+
+    async def control(self, control: Control, on_stage: OnStage) -> ApplyResult:
+        return await self._operations.control(control, on_stage)
+
+    async def pending(self) -> str:
+        return self._operations.pending()
+
+    async def send(self, requests: Sequence[PromptRequest], on_chunk: OnChunk, on_done: OnDone) -> tuple[RequestRecord, ...]:
+        try:
+            engine = await self._session.engine()
+        except HostError as error:
+            raise LinkError(str(error)) from None
+        async with PromptClient(engine.base_url, api_key=engine.api_key) as client:
+            return await client.send_many(requests, on_chunk, on_done)
+
+    async def verifies(self, limit: int) -> tuple[VerifyPicture, ...]:
+        try:
+            engine = await self._session.engine()
+            return read_pictures(json.loads(await engine.rounds(limit)))
+        except HostError as error:
+            raise LinkError(f"This engine keeps no record of its verifies: {error}") from None
+        except (PictureError, ValueError) as error:
+            raise LinkError(f"The engine's record of its verifies cannot be read: {error}") from None
+
+    async def save_profile(self, name: str, settings: Mapping[str, Value]) -> None:
+        try:
+            await asyncio.to_thread(save_profile, self._session.paths.config_file, name, settings)
+        except (OSError, ValueError) as error:
+            raise LinkError(f"The profile could not be saved: {error}") from None
+
+    async def profiles(self) -> Mapping[str, Mapping[str, Value]]:
+        config = (await asyncio.to_thread(load_config, self._session.paths.config_file)).config
+        try:
+            return {name: config.profile(name) for name in config.profiles}
+        except KnobError as error:
+            raise LinkError(f"The profiles cannot be read: {error}") from None
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+def _mark_words(kind: MarkKind, text: str) -> str:
+    return text if kind is MarkKind.HOT and text else kind.value
+
+
+async def _batches(queue: asyncio.Queue[LogLine | None]) -> AsyncIterator[tuple[LogLine, ...]]:
+    """Lines that come together, together; ends with the ``None`` that the source leaves when it ends."""
+    while True:
+        line = await queue.get()
+        if line is None:
+            return
+        batch = [line]
+        await asyncio.sleep(BATCH_S)
+        while not queue.empty():
+            more = queue.get_nowait()
+            if more is None:
+                yield tuple(batch)
+                return
+            batch.append(more)
+        yield tuple(batch)

@@ -1,0 +1,86 @@
+"""Plans and operations on the real host. Failures of an operation are verdicts; only what prevents it is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..apply import (
+    ApplyResult,
+    PendingOperation,
+    apply_plan,
+    pending_operations,
+    restart_service,
+    resume,
+    roll_back,
+    roll_back_operation,
+    start_service,
+    stop_service,
+)
+from ..hosts.transport import HostError
+from ..plan import Change, Mode, Plan, PlanError
+from ..session import HostSession
+from .link import ApplyChoices, Control, LinkError, OnStage
+
+if TYPE_CHECKING:
+    from ..knobs import Value
+
+
+class LiveOperations:
+    """What the screens ask to be done, done by the spine."""
+
+    def __init__(self, session: HostSession) -> None:
+        self._session = session
+
+    async def plan(self, settings: Mapping[str, Value], mode: Mode, *, persist: bool) -> Plan:
+        """Raises: LinkError: no plan can be made."""
+        try:
+            return await self._session.plan(Change(dict(settings), mode, persist))
+        except (PlanError, HostError) as error:
+            raise LinkError(str(error)) from None
+
+    async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
+        """Raises: LinkError: the operation could not even begin."""
+        try:
+            return await apply_plan(
+                self._session,
+                plan,
+                rollback_on_failure=choices.rollback_on_failure or None,
+                drain=choices.drain or None,
+                on_event=on_stage,
+            )
+        except HostError as error:
+            raise LinkError(str(error)) from None
+
+    async def control(self, control: Control, on_stage: OnStage) -> ApplyResult:
+        """Raises: LinkError: the operation could not even begin."""
+        try:
+            match control:
+                case Control.START:
+                    return await start_service(self._session, on_event=on_stage)
+                case Control.RESTART:
+                    return await restart_service(self._session, on_event=on_stage)
+                case Control.STOP:
+                    return await stop_service(self._session, on_event=on_stage)
+                case Control.ROLLBACK:
+                    return await roll_back(self._session, on_event=on_stage)
+                case Control.RESUME:
+                    return await resume(self._session, self._unfinished(), on_event=on_stage)
+                case Control.UNDO:
+                    return await roll_back_operation(self._session, self._unfinished(), on_event=on_stage)
+        except (HostError, PlanError) as error:
+            raise LinkError(str(error)) from None
+
+    def pending(self) -> str:
+        """The newest unfinished operation in a sentence; empty when there is none."""
+        found = self._found()
+        return found[-1].words if found else ""
+
+    def _found(self) -> tuple[PendingOperation, ...]:
+        return pending_operations(self._session.paths, self._session.host, self._session.unit)
+
+    def _unfinished(self) -> PendingOperation:
+        found = self._found()
+        if not found:
+            raise LinkError("There is no unfinished operation any more.")
+        return found[-1]

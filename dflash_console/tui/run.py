@@ -1,0 +1,49 @@
+"""Opening the screens on a host."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .app import ConsoleApp, ConsoleSettings
+from .link import HostLink, LinkError
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..paths import Paths
+
+
+def run_console(config: Config, paths: Paths, *, host: str | None, unit: str | None, problems: Sequence[str] = ()) -> int:
+    """Open the screens and stay until they are left; the exit status.
+
+    Args:
+        problems: what is wrong with the configuration file; shown, and the console opens all the same.
+    """
+    settings = ConsoleSettings(
+        theme=config.theme, keymap=config.keymap, user_themes=paths.themes, exports=paths.exports, problems=tuple(problems)
+    )
+    app = ConsoleApp(lambda: open_link(config, paths, host, unit), settings)
+    app.run()
+    return app.return_code or 0
+
+
+async def open_link(config: Config, paths: Paths, host: str | None, unit: str | None) -> HostLink:
+    """The session behind the screens. Its modules are imported in a thread, so that the screens stay alive meanwhile.
+
+    Raises:
+        LinkError: the host or the unit cannot be opened.
+    """
+    await asyncio.to_thread(_load_modules)
+    from ..hosts.transport import HostError
+    from ..session import open_session
+    from .live import SessionLink
+
+    try:
+        return SessionLink(await open_session(host, unit, config=config, paths=paths))
+    except HostError as error:
+        raise LinkError(str(error)) from None
+
+
+def _load_modules() -> None:
+    from . import live  # noqa: F401 - imported for its imports
