@@ -6,7 +6,6 @@ is refused with one sentence.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import sys
 from dataclasses import dataclass
@@ -22,7 +21,9 @@ from .hosts.service import Service
 from .hosts.supervisor_state import UNIT_NAME
 from .hosts.transport import HostError, HostFileError, Transport
 from .hosts.unit_file import new_unit_file
-from .paths import Paths, default_paths, private_folder
+from .paths import Paths, default_paths
+from .plan import Change, Plan, PlanError, make_plan
+from .survey import survey_change
 from .watch import Watcher
 from .watch.sources import Sources
 
@@ -62,6 +63,7 @@ class HostSession:
     transport: Transport
     service: Service
     link: EngineLink
+    sources: Sources
     watcher: Watcher
     history: History
     embedded: bool = False
@@ -86,6 +88,30 @@ class HostSession:
             HostError: nothing runs, or its command line does not tell where it listens.
         """
         return await self.link.open(await self.service.configuration())
+
+    async def plan(self, change: Change, *, refresh: bool = True) -> Plan:
+        """What applying ``change`` would do; changes nothing.
+
+        Args:
+            refresh: ask every source first; without it the newest snapshot is taken.
+
+        Raises:
+            PlanError: no plan can be made; the message says why.
+        """
+        state = await self.watcher.refresh() if refresh else self.watcher.state
+        times = await self.history.stage_seconds(self.key)
+        survey = await survey_change(state, change, self.sources, self.transport, self.service, times)
+        config = state.config.value if state.config is not None else None
+
+        def render(command: tuple[str, ...]) -> str:
+            assert config is not None
+            try:
+                return self.service.render(config, command)
+            except HostError as error:
+                raise PlanError(str(error)) from None
+
+        target = self.service.target(config) if config is not None else ""
+        return make_plan(state, change, survey, target=target, render=render)
 
     async def close(self) -> None:
         await self.watcher.close()
@@ -126,7 +152,7 @@ async def open_session(
     link = EngineLink(transport)
     sources = Sources(transport, service, link, embedded=True)
     watcher = Watcher(name, sources, embedded=True, interval_s=config.sampling.interval_s, history=history)
-    session = HostSession(name, config, paths, transport, service, link, watcher, history, embedded=True)
+    session = HostSession(name, config, paths, transport, service, link, sources, watcher, history, embedded=True)
     if watch:
         try:
             await watcher.start()
@@ -169,10 +195,7 @@ async def _local_service(transport: Transport, paths: Paths, unit: str) -> Proce
 
 
 async def _write_embedded_unit(transport: Transport, folder: Path) -> None:
-    try:
-        await asyncio.to_thread(private_folder, folder)
-    except OSError as error:
-        raise HostError(f"cannot create {folder}: {error.strerror}") from None
+    await transport.make_folder(str(folder))
     engine = (sys.executable, "-m", "engine_launch", "serve", "--engine", "embedded")
     command = (*engine, *DEFAULT_FLAGS, "--port", str(_free_port()), "--enable-metrics")
     text = new_unit_file(command, description="The embedded engine: a small model on this machine's CPU")

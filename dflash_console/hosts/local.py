@@ -68,6 +68,9 @@ class LocalTransport:
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         await asyncio.to_thread(_write, path, data, mode)
 
+    async def make_folder(self, path: str) -> None:
+        await asyncio.to_thread(_make_folder, path)
+
     async def remove(self, path: str) -> None:
         await asyncio.to_thread(_remove, path)
 
@@ -198,6 +201,13 @@ def _sync_folder(folder: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise _failed("create", path, error) from None
 
 
 def _remove(path: str) -> None:

@@ -107,6 +107,12 @@ class ProcessService:
         except UnitFileError as error:
             raise HostError(f"{self._path}: {error}") from None
 
+    async def command_with(self, text: str) -> tuple[str, ...]:
+        try:
+            return parse_unit_file(text).command
+        except UnitFileError as error:
+            raise HostError(f"{self._path}: {error}") from None
+
     async def write(self, text: str | None, *, expect_digest: str | None) -> None:
         try:
             found = ConfigSource(self._path, (await self._transport.read(self._path)).decode("utf-8", "replace")).digest

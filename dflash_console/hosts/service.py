@@ -93,6 +93,9 @@ class Service(Protocol):
     def render(self, config: ServiceConfig, command: tuple[str, ...]) -> str:
         """The new text of :meth:`target` with ``command`` in place of the effective one; nothing else changes."""
 
+    async def command_with(self, text: str) -> tuple[str, ...]:
+        """The effective command if :meth:`target` held ``text``. Raises: HostError: it is no configuration."""
+
     async def write(self, text: str | None, *, expect_digest: str | None) -> None:
         """Replace the text of the target file atomically (``None`` removes it), refusing when the present text's digest is
         not ``expect_digest`` (``None`` = the file must not exist).

@@ -116,6 +116,9 @@ class Transport(Protocol):
         """Replace the file whole or not at all (temporary file in the same folder, fsync, rename), keeping owner and mode
         of a file that exists. Raises: HostFileError."""
 
+    async def make_folder(self, path: str) -> None:
+        """Make a folder, and those above it, for this user alone; one that exists is fine. Raises: HostFileError."""
+
     async def remove(self, path: str) -> None:
         """Remove a file; a missing one is fine. Raises: HostFileError."""
 

@@ -65,6 +65,7 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
         new_text=new_text,
         diff=mask_values(unified_diff(target, old_text, new_text), secrets),
         command=command,
+        old_command=config.command,
         shown_command=mask_argv(command),
         changes=changes,
         predictions=predict(Wanted(state, command, change.settings), survey, restart=mode is Mode.RESTART),
@@ -73,6 +74,7 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
         persist=change.persist and mode is Mode.HOT,
         digests=_digests(state, survey),
         invocation_id=state.service.value.invocation_id,
+        drafter=survey.drafter,
     )
 
 

@@ -124,6 +124,8 @@ class Plan:
     """Unified; empty when no file would change."""
     command: tuple[str, ...] = field(repr=False)
     """The effective command after the change."""
+    old_command: tuple[str, ...] = field(repr=False)
+    """The effective command before it."""
     shown_command: tuple[str, ...]
     changes: tuple[KnobChange, ...]
     predictions: Predictions
@@ -135,6 +137,8 @@ class Plan:
     """SHA-256 of every file that the plan was made from, by path; apply refuses when one has changed."""
     invocation_id: str | None = None
     """The start that was running when the plan was made."""
+    drafter: DrafterConfig | None = field(default=None, repr=False)
+    """Of the drafter that the plan would run."""
 
     @property
     def blocked(self) -> bool:

@@ -82,23 +82,32 @@ class Sources:
 
     async def drafter(self, command: Sequence[str], info: ServerInfo | None) -> DrafterConfig:
         """The configuration of the drafter that the engine was or would be started with."""
-        folder = self._drafter_folder(command, info)
-        if folder is None:
+        path = self.drafter_config_path(command, info)
+        if path is None:
             raise HostError("no drafter is named on the command line")
-        path = str(PurePosixPath(folder) / "config.json")
-        try:
-            return parse_drafter_config(await self._transport.read(path))
-        except DrafterConfigError as error:
-            raise HostError(f"{path}: {error}") from None
+        return read_drafter(path, await self._transport.read(path))
 
-    def _drafter_folder(self, command: Sequence[str], info: ServerInfo | None) -> str | None:
+    def drafter_config_path(self, command: Sequence[str], info: ServerInfo | None = None) -> str | None:
+        """Where the drafter's ``config.json`` lies; ``None`` when neither the command nor the server names a drafter."""
         given = flag_value(command, KNOBS["drafter"])
-        if given.value is not None:
-            return str(given.value)
         reported = info.fields.get("speculative_draft_model_path") if info is not None else None
-        if isinstance(reported, str) and reported:
-            return reported
-        return str(packaged_drafter()) if self._embedded else None
+        if given.value is not None:
+            folder = str(given.value)
+        elif isinstance(reported, str) and reported:
+            folder = reported
+        elif self._embedded:
+            folder = str(packaged_drafter())
+        else:
+            return None
+        return str(PurePosixPath(folder) / "config.json")
+
+
+def read_drafter(path: str, data: bytes) -> DrafterConfig:
+    """Raises: HostError: it is no drafter's configuration."""
+    try:
+        return parse_drafter_config(data)
+    except DrafterConfigError as error:
+        raise HostError(f"{path}: {error}") from None
 
 
 def packaged_drafter() -> Path:

@@ -53,7 +53,7 @@ async def make_unit(tmp_path: Path) -> AsyncIterator[MakeUnit]:
         folder = tmp_path / "state" / "services" / name
         folder.mkdir(parents=True)
         port = free_port()
-        command = [sys.executable, "-I", str(launcher), "serve", "--port", str(port), *words]
+        command = [sys.executable, "-I", str(launcher), "serve", "--speculative-algorithm", "DDTREE", "--port", str(port), *words]
         variables = {**(environment or {}), **({"STAND_IN_FAULTS": faults} if faults else {})}
         text = new_unit_file(command, description="stand-in", environment=variables)
         (folder / "service.toml").write_text(text.replace("stop_timeout_s = 10.0", "stop_timeout_s = 1.0"))

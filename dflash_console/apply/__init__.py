@@ -1,0 +1,32 @@
+"""The one way out for changes: plans carried out in stages, confirmed by the very start or change they caused, rolled back."""
+
+from .audit import audit_lines
+from .confirmed import ConfirmedConfig, ConfirmedStore
+from .control import restart_service, roll_back, start_service, stop_service
+from .engine import apply_plan
+from .journal import PendingOperation, pending_operations
+from .pending import discard, resume, roll_back_operation
+from .records import ApplyResult, OnEvent, Stage, StageEvent, StageStatus, Timeouts, Verdict
+
+__all__ = [
+    "ApplyResult",
+    "ConfirmedConfig",
+    "ConfirmedStore",
+    "OnEvent",
+    "PendingOperation",
+    "Stage",
+    "StageEvent",
+    "StageStatus",
+    "Timeouts",
+    "Verdict",
+    "apply_plan",
+    "audit_lines",
+    "discard",
+    "pending_operations",
+    "restart_service",
+    "resume",
+    "roll_back",
+    "roll_back_operation",
+    "start_service",
+    "stop_service",
+]

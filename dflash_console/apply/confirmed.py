@@ -1,0 +1,91 @@
+"""Configurations that were confirmed, kept on the host beside the configuration: what a roll-back goes back to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..hosts.service import Service
+from ..hosts.transport import HostError, Transport
+from ..plan.maker import digest_of
+
+KEPT = 10
+"""Confirmed configurations that are kept; older ones are removed."""
+
+
+@dataclass(frozen=True)
+class ConfirmedConfig:
+    """One configuration that was proven in effect."""
+
+    name: str
+    """Sorts by time."""
+    digest: str
+    at: float
+    """By the host's clock."""
+    invocation_id: str
+    evidence: tuple[str, ...]
+    """What proved it, setting by setting."""
+    text_path: str
+
+
+class ConfirmedStore:
+    """Reads and writes the records of one service."""
+
+    def __init__(self, transport: Transport, service: Service) -> None:
+        self._transport = transport
+        self._folder = service.keep
+
+    def path(self, name: str) -> str:
+        """Where a text is kept."""
+        return f"{self._folder}/{name}"
+
+    async def keep_text(self, name: str, text: str) -> str:
+        """Keep a text; its path. Raises: HostFileError."""
+        await self._transport.make_folder(self._folder)
+        await self._transport.write(self.path(name), text.encode(), mode=0o600)
+        return self.path(name)
+
+    async def read_text(self, path: str) -> str:
+        """Raises: HostFileError."""
+        return (await self._transport.read(path)).decode("utf-8", "replace")
+
+    async def add(self, text: str, *, invocation_id: str, evidence: Sequence[str]) -> ConfirmedConfig:
+        """Keep a configuration that has just been confirmed.
+
+        Raises:
+            HostFileError: it cannot be kept (a full disk); the confirmation itself stands.
+        """
+        now = await self._transport.now()
+        name = f"confirmed-{int(now * 1000):015d}"
+        path = await self.keep_text(f"{name}.toml", text)
+        record = ConfirmedConfig(name, digest_of(text.encode()), now, invocation_id, tuple(evidence), path)
+        data = {"digest": record.digest, "at": now, "invocation_id": invocation_id, "evidence": list(evidence)}
+        await self._transport.write(self.path(f"{name}.json"), json.dumps(data, ensure_ascii=False).encode(), mode=0o600)
+        for old in (await self.records())[KEPT:]:
+            await self._transport.remove(self.path(f"{old.name}.json"))
+            await self._transport.remove(old.text_path)
+        return record
+
+    async def records(self) -> tuple[ConfirmedConfig, ...]:
+        """All that can be read, newest first."""
+        found = []
+        for file in await self._transport.listdir(self._folder):
+            name, _, kind = file.rpartition(".")
+            if kind != "json" or not name.startswith("confirmed-"):
+                continue
+            try:
+                data = json.loads(await self._transport.read(self.path(file)))
+                found.append(
+                    ConfirmedConfig(
+                        name,
+                        str(data["digest"]),
+                        float(data["at"]),
+                        str(data["invocation_id"]),
+                        tuple(str(line) for line in data["evidence"]),
+                        self.path(f"{name}.toml"),
+                    )
+                )
+            except (HostError, ValueError, KeyError, TypeError):
+                continue
+        return tuple(sorted(found, key=lambda record: record.name, reverse=True))

@@ -1,0 +1,211 @@
+"""Start, stop, restart and roll back: operations on the whole service, confirmed as an apply is."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from ..drift import DriftKind, truth_table
+from ..effective import UNGIVEN
+from ..hosts.service import RunState
+from ..hosts.transport import HostError
+from ..plan import Change, Mode, Plan, PlanError
+from ..plan.maker import digest_of, unified_diff
+from ..plan.masking import mask_values, secret_values
+from ..session import HostSession
+from .asked import asked_changes, dialect_of
+from .audit import who
+from .confirmed import ConfirmedConfig, ConfirmedStore
+from .drain import drain as drain_requests
+from .engine import apply_plan, default_timeouts, remember
+from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity
+from .operation import Operation
+from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
+from .start import identify
+
+STOP_STAGES = ("checks", "drain", "stop", "gone")
+
+
+async def restart_service(
+    session: HostSession,
+    *,
+    drain: bool | None = None,
+    on_event: OnEvent | None = None,
+    why: str = "",
+    timeouts: Timeouts | None = None,
+) -> ApplyResult:
+    """Restart with the configuration as it is written, and prove everything that it asks for.
+
+    Raises:
+        PlanError: the configuration cannot be read.
+    """
+    plan = await plan_restart(session)
+    return await apply_plan(
+        session, plan, rollback_on_failure=False, drain=drain, on_event=on_event, why=why, what="restart", timeouts=timeouts
+    )
+
+
+async def start_service(
+    session: HostSession, *, on_event: OnEvent | None = None, why: str = "", timeouts: Timeouts | None = None
+) -> ApplyResult:
+    """Start a stopped service, confirmed as a restart is. One that runs already is left alone.
+
+    Raises:
+        PlanError: the configuration cannot be read.
+    """
+    state = await session.service.state()
+    if state.state in (RunState.RUNNING, RunState.STARTING):
+        text = f"{session.unit} runs already (process {state.main_pid}); use restart to start it anew"
+        return _refused(text, state.invocation_id)
+    plan = await plan_restart(session)
+    return await apply_plan(
+        session, plan, rollback_on_failure=False, drain=False, on_event=on_event, why=why, what="start", timeouts=timeouts
+    )
+
+
+async def plan_restart(session: HostSession) -> Plan:
+    """The plan of a restart that changes no setting. Raises: PlanError."""
+    plan = await session.plan(Change({}, Mode.RESTART))
+    state = session.watcher.state
+    loaded = state.config.value.loaded if state.config is not None else None
+    return replace(plan, changes=asked_changes(plan.command, loaded or plan.command, dialect_of(session)))
+
+
+async def stop_service(
+    session: HostSession,
+    *,
+    drain: bool | None = None,
+    on_event: OnEvent | None = None,
+    why: str = "",
+    timeouts: Timeouts | None = None,
+) -> ApplyResult:
+    """Stop the service; confirmed when it is stopped and its process is gone."""
+    waits = timeouts or default_timeouts(session)
+    operation_id = new_operation_id()
+    journal = OperationJournal(session.paths.operations / f"{operation_id}.jsonl")
+    operation = Operation(operation_id, Mode.RESTART, STOP_STAGES, journal, expected={}, on_event=on_event)
+    pid, ticks = own_identity()
+    begin = OperationBegin(operation_id, "stop", session.host, session.unit, "stop", time.time(), pid, ticks)
+    try:
+        async with session.service.lock(f"stop by {who()}"):
+            journal.begin(begin)
+            try:
+                wanted = session.config.apply.drain if drain is None else drain
+                await _stop(session, operation, wanted, waits)
+                result = operation.result(Verdict.CONFIRMED, f"{session.unit} is stopped and its process is gone")
+            except StageFailed as error:
+                result = operation.result(error.verdict, error.reason, failed=error)
+            journal.end(result.verdict.value, result.reason)
+    except HostError as error:
+        result = operation.result(Verdict.REFUSED, str(error))
+    except OSError as error:
+        result = operation.result(Verdict.REFUSED, f"nothing was changed: {journal.path}: {error.strerror or error}")
+    remember(session, result, "stop", "", why, operation.stage_seconds())
+    return result
+
+
+async def _stop(session: HostSession, operation: Operation, drain: bool, timeouts: Timeouts) -> None:
+    async with operation.stage("checks", Verdict.REFUSED) as notes:
+        if session.read_only:
+            raise StageFailed(Verdict.REFUSED, "the console is read-only: start it without --read-only to change anything")
+        state = await session.service.state()
+        operation.invocation_id = state.invocation_id
+        main = await identify(session.transport, state.main_pid) if state.main_pid is not None else None
+        notes.evidence = f"process {state.main_pid}" if main is not None else "nothing runs"
+    if drain and main is not None:
+        async with operation.stage("drain", Verdict.TIMED_OUT) as notes:
+            await drain_requests(session, notes, timeouts.drain)
+    else:
+        operation.skip("drain", "not asked for" if main is not None else "nothing runs")
+    async with operation.stage("stop", Verdict.TIMED_OUT) as notes:
+        await session.service.stop(timeout=timeouts.restart)
+        notes.evidence = (await session.service.state()).state.value
+    async with operation.stage("gone", Verdict.TIMED_OUT) as notes:
+        state = await session.service.state()
+        if state.state not in (RunState.STOPPED, RunState.FAILED, RunState.MISSING):
+            raise StageFailed(Verdict.TIMED_OUT, f"{session.unit} is {state.state.value} after the stop")
+        if main is not None and await identify(session.transport, main.pid) == main:
+            raise StageFailed(Verdict.TIMED_OUT, f"process {main.pid} still runs after the stop")
+        notes.evidence = "the process is gone"
+
+
+async def roll_back(
+    session: HostSession, *, on_event: OnEvent | None = None, why: str = "", timeouts: Timeouts | None = None
+) -> ApplyResult:
+    """Go back to the last confirmed configuration that is not the one that runs confirmed now.
+
+    A change of the running engine that was never written down is taken back without a restart.
+
+    Raises:
+        PlanError: the configuration cannot be read.
+    """
+    hot = await _hot_drift(session)
+    if hot is not None:
+        plan = await session.plan(hot)
+        if not plan.blocked:
+            result = await apply_plan(session, plan, on_event=on_event, why=why, what="rollback", timeouts=timeouts)
+            return replace(result, rolled_back=result.confirmed)
+    record = await rollback_target(session)
+    if record is None:
+        return _refused("there is no earlier confirmed configuration to go back to", None)
+    plan = await plan_rollback(session, record)
+    result = await apply_plan(
+        session, plan, rollback_on_failure=False, drain=False, on_event=on_event, why=why, what="rollback", timeouts=timeouts
+    )
+    if result.confirmed:
+        return replace(result, rolled_back=True)
+    changed = any(stage.name == "restart" for stage in result.stages)
+    return replace(result, verdict=Verdict.ROLLBACK_FAILED) if changed and result.verdict is not Verdict.UNKNOWN else result
+
+
+async def rollback_target(session: HostSession) -> ConfirmedConfig | None:
+    """The newest confirmed configuration that differs from what is confirmed and running now."""
+    records = await ConfirmedStore(session.transport, session.service).records()
+    config, state = await session.service.configuration(), await session.service.state()
+    digest = digest_of(config.sources[0].text.encode())
+    running = state.state is RunState.RUNNING
+    for record in records:
+        if record.digest != digest or not running or record.invocation_id != state.invocation_id:
+            if record.digest == digest and running and any(other.invocation_id == state.invocation_id for other in records):
+                # The same text, confirmed in an earlier start: going back to it would change nothing.
+                continue
+            return record
+    return None
+
+
+async def plan_rollback(session: HostSession, record: ConfirmedConfig) -> Plan:
+    """The plan that puts a confirmed configuration back. Raises: PlanError, HostError."""
+    base = await session.plan(Change({}, Mode.RESTART))
+    store = ConfirmedStore(session.transport, session.service)
+    try:
+        text = await store.read_text(record.text_path)
+        command = await session.service.command_with(text)
+    except HostError as error:
+        raise PlanError(f"the confirmed configuration {record.name} cannot be read: {error}") from None
+    secrets = secret_values((*base.command, *command), {})
+    return replace(
+        base,
+        new_text=text,
+        diff=mask_values(unified_diff(base.target, base.old_text, text), secrets),
+        command=command,
+        changes=asked_changes(command, base.command, dialect_of(session)),
+        # The findings are about the configuration that is being left; this one is known to work.
+        findings=(),
+    )
+
+
+async def _hot_drift(session: HostSession) -> Change | None:
+    """The change that takes back what was changed while running and not written down."""
+    state = await session.watcher.refresh()
+    rows = [row for row in truth_table(state).rows if row.kind is DriftKind.HOT_NOT_WRITTEN]
+    if not rows or state.config is None:
+        return None
+    command = state.config.value.command
+    asked = {change.knob: change.new for change in asked_changes(command, command, dialect_of(session))}
+    settings = {row.knob: asked.get(row.knob, UNGIVEN.get(row.knob)) for row in rows}
+    # A value that the engine chose itself at start is not known here; only a restart brings it back.
+    return None if None in settings.values() else Change(settings, Mode.HOT)
+
+
+def _refused(reason: str, invocation_id: str | None) -> ApplyResult:
+    return ApplyResult(False, Verdict.REFUSED, reason, "", Mode.RESTART, (), invocation_id)

@@ -1,0 +1,259 @@
+"""Applying a plan: the lock, the journal, the checks, the right kind of change, and what becomes of a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..evidence.secrets import mask_text
+from ..history import Mark, MarkKind, OperationRow
+from ..hosts.http import EngineHttp
+from ..hosts.transport import HostError, HostFileError
+from ..knobs import KNOBS, Value, show_value
+from ..plan import Mode, Plan
+from ..plan.maker import digest_of
+from ..proof import KnobProof
+from ..session import HostSession
+from . import hot, restart
+from .audit import append_audit, who
+from .confirmed import ConfirmedStore
+from .hot import HotApply, take_back, values_before
+from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity
+from .judge import overall
+from .operation import Operation
+from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
+from .restart import RestartApply
+from .revert import revert_restart
+
+
+async def apply_plan(
+    session: HostSession,
+    plan: Plan,
+    *,
+    rollback_on_failure: bool | None = None,
+    drain: bool | None = None,
+    on_event: OnEvent | None = None,
+    why: str = "",
+    what: str = "apply",
+    timeouts: Timeouts | None = None,
+) -> ApplyResult:
+    """Carry ``plan`` out and confirm it. Failures are verdicts of the result, never exceptions.
+
+    Cancelling leaves the operation's journal, from which it can be resumed or rolled back.
+
+    Args:
+        rollback_on_failure, drain: the configuration's defaults when not given.
+        why: the reason to note in the audit file.
+    """
+    defaults = session.config.apply
+    run = _Run(session, plan, what, why, timeouts or default_timeouts(session), on_event)
+    return await run.run(
+        rollback=defaults.rollback_on_failure if rollback_on_failure is None else rollback_on_failure,
+        drain=defaults.drain if drain is None else drain,
+    )
+
+
+def default_timeouts(session: HostSession) -> Timeouts:
+    """The longest waits that the configuration asks for."""
+    return replace(Timeouts(), ready=session.config.apply.ready_timeout_s, drain=session.config.apply.drain_timeout_s)
+
+
+class _Run:
+    """One apply from its lock to its audit line."""
+
+    def __init__(
+        self, session: HostSession, plan: Plan, what: str, why: str, timeouts: Timeouts, on_event: OnEvent | None
+    ) -> None:
+        self._session = session
+        self._plan = plan
+        self._what = what
+        self._why = why
+        self._timeouts = timeouts
+        self._on_event = on_event
+        operation_id = new_operation_id()
+        self._journal = OperationJournal(session.paths.operations / f"{operation_id}.jsonl")
+        self._operation = Operation(
+            operation_id,
+            plan.mode,
+            hot.STAGES if plan.mode is Mode.HOT else restart.STAGES,
+            self._journal,
+            expected=plan.predictions.stage_seconds,
+            on_event=on_event,
+        )
+
+    async def run(self, *, rollback: bool, drain: bool) -> ApplyResult:
+        holder = f"{self._what} by {who()}"
+        try:
+            async with self._session.service.lock(holder):
+                self._begin()
+                try:
+                    result = await self._change(rollback=rollback, drain=drain)
+                except asyncio.CancelledError:
+                    # Nothing is undone here: what was asked of the service goes on, and the next look at it tells how it ended.
+                    with contextlib.suppress(OSError):
+                        self._journal.note(abandoned=True)
+                    raise
+                self._journal.end(result.verdict.value, result.reason)
+        except HostError as error:
+            result = self._operation.result(Verdict.REFUSED, str(error))
+        except OSError as error:
+            said = error.strerror or str(error)
+            text = f"nothing was changed: the operation's journal {self._journal.path} cannot be written: {said}"
+            result = self._operation.result(Verdict.REFUSED, text)
+        self._remember(result)
+        return result
+
+    def _begin(self) -> None:
+        plan, session = self._plan, self._session
+        pid, ticks = own_identity()
+        self._journal.begin(
+            OperationBegin(
+                operation_id=self._operation.operation_id,
+                what=self._what,
+                host=session.host,
+                unit=session.unit,
+                mode=plan.mode.value,
+                at=time.time(),
+                console_pid=pid,
+                console_ticks=ticks,
+                target=plan.target,
+                old_digest=plan.digests.get(plan.target, ""),
+                new_digest=digest_of(plan.new_text.encode()),
+                settings={change.knob: change.new for change in plan.changes},
+                hot_before=values_before(plan) if plan.mode is Mode.HOT else {},
+                old_invocation=plan.invocation_id,
+            )
+        )
+
+    async def _change(self, *, rollback: bool, drain: bool) -> ApplyResult:
+        try:
+            await self._check()
+        except StageFailed as error:
+            return self._operation.result(error.verdict, error.reason, failed=error)
+        if self._plan.mode is Mode.HOT:
+            return await self._hot(rollback=rollback)
+        return await self._restart(rollback=rollback, drain=drain)
+
+    async def _check(self) -> None:
+        """Nothing that the plan was made from may have changed since."""
+        plan, session = self._plan, self._session
+        async with self._operation.stage("checks", Verdict.REFUSED) as notes:
+            if session.read_only:
+                raise StageFailed(Verdict.REFUSED, "the console is read-only: start it without --read-only to change anything")
+            if plan.blocked:
+                raise StageFailed(Verdict.REFUSED, plan.errors[0].message)
+            for path, digest in plan.digests.items():
+                try:
+                    found: str | None = digest_of(await session.transport.read(path))
+                except HostFileError:
+                    found = None
+                if found != digest:
+                    raise StageFailed(Verdict.REFUSED, f"{path} was changed since the plan was made; plan again")
+            state = await session.service.state()
+            if plan.mode is Mode.HOT and state.invocation_id != plan.invocation_id:
+                raise StageFailed(Verdict.REFUSED, "the engine was restarted since the plan was made; plan again")
+            warned = f", {len(plan.warnings)} warnings" if plan.warnings else ""
+            notes.evidence = f"{len(plan.digests)} files unchanged since the plan{warned}"
+
+    async def _restart(self, *, rollback: bool, drain: bool) -> ApplyResult:
+        steps = RestartApply(self._session, self._plan, self._operation, self._journal, self._timeouts)
+        try:
+            await steps.run(drain=drain)
+        except StageFailed as error:
+            return await self._failed_restart(steps, error, rollback=rollback)
+        verdict = overall(steps.proofs)
+        if verdict is Verdict.CONFIRMED:
+            await self._keep([proof.words for proof in steps.proofs])
+        return self._operation.result(verdict, _success(steps.proofs, verdict))
+
+    async def _failed_restart(self, steps: RestartApply, error: StageFailed, *, rollback: bool) -> ApplyResult:
+        failed = self._operation.result(error.verdict, error.reason, failed=error)
+        if steps.written and not steps.restarted:
+            # The engine that runs was never touched, so the file alone has to be as it was.
+            try:
+                await self._session.service.write(self._plan.old_text, expect_digest=digest_of(self._plan.new_text.encode()))
+                await self._session.service.reload()
+            except HostError as problem:
+                text = f"{error.reason}; and the file could not be put back: {problem}"
+                return replace(failed, verdict=Verdict.ROLLBACK_FAILED, reason=text)
+            return replace(failed, reason=f"{error.reason}; the file is as it was")
+        if not rollback or not steps.restarted:
+            return failed
+        return await revert_restart(
+            self._session,
+            self._plan,
+            failed,
+            self._journal,
+            self._timeouts,
+            written=steps.written,
+            was_running=steps.was_running,
+            on_event=self._on_event,
+        )
+
+    async def _hot(self, *, rollback: bool) -> ApplyResult:
+        steps = HotApply(self._session, self._plan, self._operation, self._timeouts)
+        try:
+            http: EngineHttp = await self._session.engine()
+            await steps.run(http)
+        except (StageFailed, HostError) as problem:
+            error = problem if isinstance(problem, StageFailed) else StageFailed(Verdict.NOT_READY, str(problem))
+            failed = self._operation.result(error.verdict, error.reason, failed=error)
+            failed = replace(failed, invocation_id=self._plan.invocation_id)
+            if not rollback or not steps.changed:
+                return failed
+            return await self._revert_hot(failed, written=steps.written)
+        verdict = overall(steps.proofs)
+        if verdict is Verdict.CONFIRMED and steps.written:
+            await self._keep([proof.words for proof in steps.proofs])
+        result = self._operation.result(verdict, _success(steps.proofs, verdict))
+        return replace(result, invocation_id=self._plan.invocation_id)
+
+    async def _revert_hot(self, failed: ApplyResult, *, written: bool) -> ApplyResult:
+        before = values_before(self._plan)
+        wanted = {change.knob: change.old for change in self._plan.changes if change.old is not None and change.knob in KNOBS}
+        try:
+            if written:
+                digest = digest_of(self._plan.new_text.encode())
+                await self._session.service.write(self._plan.old_text, expect_digest=digest)
+            if len(before) < len(self._plan.hot_values):
+                raise HostError("the value before the change is not known")
+            said = await take_back(self._session, before, wanted)
+        except HostError as error:
+            text = f"{failed.reason}; and taking the change back failed: {error}"
+            return replace(failed, verdict=Verdict.ROLLBACK_FAILED, reason=text)
+        return replace(failed, rolled_back=True, reason=f"{failed.reason}; rolled back to {said}, confirmed")
+
+    async def _keep(self, evidence: list[str]) -> None:
+        invocation = self._operation.invocation_id or self._plan.invocation_id or ""
+        # The confirmation stands even when there is no room to keep it; the next roll-back then goes to an older one.
+        with contextlib.suppress(HostError):
+            store = ConfirmedStore(self._session.transport, self._session.service)
+            await store.add(self._plan.new_text, invocation_id=invocation, evidence=evidence)
+
+    def _remember(self, result: ApplyResult) -> None:
+        settings = setting_words({change.knob: change.new for change in self._plan.changes})
+        remember(self._session, result, self._what, settings, self._why, self._operation.stage_seconds())
+
+
+def remember(session: HostSession, result: ApplyResult, what: str, settings: str, why: str, stages: Mapping[str, float]) -> None:
+    """Note a finished operation in history and in the audit file."""
+    now = time.time()
+    row = OperationRow(now, result.operation_id, what, result.verdict.value, result.reason, result.seconds, stages)
+    session.history.add_operation(session.key, row)
+    kind = MarkKind.APPLY if result.confirmed else MarkKind.FAILURE
+    session.history.add_mark(session.key, Mark(now, kind, f"{what} {settings}".strip() + f": {result.verdict.value}"))
+    append_audit(session.paths.audit_file, what=what, service=session.key, result=result, settings=settings, why=why)
+
+
+def setting_words(settings: Mapping[str, Value | None]) -> str:
+    """``draft_window=512 tree_budget=16``, secrets masked."""
+    words = (f"{name}={'(not given)' if value is None else show_value(value)}" for name, value in settings.items())
+    return mask_text(" ".join(words))
+
+
+def _success(proofs: tuple[KnobProof, ...], verdict: Verdict) -> str:
+    words = "; ".join(proof.words for proof in proofs) or "the engine answers a prompt in a new start"
+    return f"confirmed: {words}" if verdict is Verdict.CONFIRMED else f"applied, but not confirmed in all: {words}"

@@ -1,0 +1,179 @@
+"""Applying a plan to the running engine: post, and prove it by the change's own log line, the engine's report, and a prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+
+from ..evidence.command import flag_value
+from ..evidence.engine_log import StartLog
+from ..evidence.journal import LogLine
+from ..evidence.server import ServerInfo, in_effect_reading, parse_server_info
+from ..hosts.http import EngineHttp
+from ..hosts.service import RunState
+from ..hosts.transport import HostError
+from ..knobs import KNOBS, Knob, KnobError, Value, find_knob, same_value, show_value
+from ..plan import Plan
+from ..proof import KnobProof, StartEvidence, prove
+from ..session import HostSession
+from .judge import judge
+from .operation import Operation
+from .records import StageFailed, Timeouts, Verdict
+
+STAGES = ("checks", "change", "log line", "server", "prompt", "write", "truth")
+QUIET_LEVELS = frozenset({"warning", "error", "critical"})
+PROMPT_TOKENS = 4
+"""Enough to show that a verify works; a hot change is to be confirmed within two seconds."""
+
+
+class HotApply:
+    """The steps of one hot change."""
+
+    def __init__(self, session: HostSession, plan: Plan, operation: Operation, timeouts: Timeouts) -> None:
+        self._session = session
+        self._plan = plan
+        self._operation = operation
+        self._timeouts = timeouts
+        self.proofs: tuple[KnobProof, ...] = ()
+        self.changed = False
+        """Something was posted that the engine may have taken."""
+        self.written = False
+
+    async def run(self, http: EngineHttp) -> None:
+        """All stages after the checks.
+
+        Raises:
+            StageFailed
+        """
+        cursor = await self._session.service.cursor()
+        before = parse_server_info(await http.server_info())
+        await self._change(http)
+        log, lines = await self._log_line(cursor, before)
+        server = await self._server(http)
+        async with self._operation.stage("prompt", Verdict.BAD_ANSWER) as notes:
+            answer = await http.generate(max_tokens=PROMPT_TOKENS, timeout=self._timeouts.prompt)
+            notes.evidence = f"{answer.completion_tokens} tokens in {answer.seconds:.2f} s"
+        await self._write()
+        async with self._operation.stage("truth", Verdict.NOT_READY) as notes:
+            state = await self._session.service.state()
+            if state.invocation_id != self._plan.invocation_id or state.state is not RunState.RUNNING:
+                raise StageFailed(Verdict.PROCESS_DIED, "the engine was restarted or ended during the change; see its log")
+            evidence = StartEvidence(log, server, None, self._plan.drafter)
+            self.proofs = tuple(prove(find_knob(change.knob), change.new, evidence) for change in self._plan.changes)
+            judge(self.proofs, lines)
+            notes.evidence = "; ".join(proof.words for proof in self.proofs)
+
+    async def _change(self, http: EngineHttp) -> None:
+        values = self._plan.hot_values
+        async with self._operation.stage("change", Verdict.REFUSED) as notes:
+            self.changed = True
+            answers = await http.set_internal_state(values)
+            refused = [str(rank) for rank, answer in enumerate(answers) if not answer]
+            if refused:
+                wanted = ", ".join(f"{name}={value:g}" for name, value in values.items())
+                who = f"rank {', '.join(refused)} of {len(answers)}" if len(answers) > 1 else "the engine"
+                raise StageFailed(Verdict.REFUSED, f"{who} refused {wanted}; see its log for the reason")
+            notes.evidence = ", ".join(f"{name}={value:g}" for name, value in values.items())
+
+    async def _log_line(self, cursor: str, before: ServerInfo) -> tuple[StartLog | None, list[LogLine]]:
+        """Wait for the line of every setting that really changes."""
+        expected = {knob.hot_name: knob for knob in self._changing(before)}
+        level = flag_value(await self._argv(), find_knob("flag:--log-level")).text.lower()
+        if not expected or level in QUIET_LEVELS:
+            self._operation.skip("log line", f"--log-level {level} hides it" if expected else "the values are in effect already")
+            return None, []
+        log, lines = StartLog(), []
+        async with self._operation.stage("log line", Verdict.NO_LINE) as notes:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timeouts.hot):
+                    async for line in self._session.service.follow(cursor=cursor, invocation_id=self._plan.invocation_id):
+                        log = log.add(line)
+                        lines.append(line)
+                        for point in log.hot_changes:
+                            expected.pop(point.change.name, None)
+                        if not expected:
+                            notes.evidence, notes.line = line.text, line.number
+                            return log, lines
+            names = ", ".join(str(name) for name in expected)
+            raise StageFailed(
+                Verdict.NO_LINE, f"the engine said yes, but printed no line for the change of {names}", tuple(lines[-4:])
+            )
+
+    def _changing(self, before: ServerInfo) -> list[Knob]:
+        found = []
+        for change in self._plan.changes:
+            knob = find_knob(change.knob)
+            if not same_value(in_effect_reading(before, knob).value, change.new):
+                found.append(knob)
+        return found
+
+    async def _argv(self) -> tuple[str, ...]:
+        config = await self._session.service.configuration()
+        return config.loaded or config.command
+
+    async def _server(self, http: EngineHttp) -> ServerInfo:
+        """Wait until every rank reports every value, and return the report as it is when the time is up."""
+        async with self._operation.stage("server", Verdict.NOT_READY) as notes:
+            until = asyncio.get_running_loop().time() + self._timeouts.hot
+            while True:
+                info = parse_server_info(await http.server_info())
+                if info.problem:
+                    raise StageFailed(Verdict.NOT_READY, f"/server_info: {info.problem}")
+                evidence = StartEvidence(None, info, None, self._plan.drafter)
+                proofs = [prove(find_knob(change.knob), change.new, evidence) for change in self._plan.changes]
+                wrong = [proof for proof in proofs if proof.reading is not None and not _shows(proof)]
+                if not wrong:
+                    ranks = f"{len(info.ranks)} ranks agree" if len(info.ranks) > 1 else "reported by the engine"
+                    notes.evidence = ranks
+                    return info
+                if asyncio.get_running_loop().time() >= until:
+                    raise StageFailed(Verdict.OTHER_VALUE, f"another value is in effect: {wrong[0].words}")
+                await asyncio.sleep(0.1)
+
+    async def _write(self) -> None:
+        """Write a confirmed change down, when that was asked for."""
+        plan, service = self._plan, self._session.service
+        if not plan.persist:
+            self._operation.skip("write", "only the running engine was changed")
+            return
+        async with self._operation.stage("write", Verdict.WRITE_FAILED) as notes:
+            if plan.writes:
+                await service.write(plan.new_text, expect_digest=plan.digests.get(plan.target))
+                self.written = True
+                await service.reload()
+            notes.evidence = plan.target
+
+
+def _shows(proof: KnobProof) -> bool:
+    return proof.reading is not None and same_value(proof.reading.value, proof.wanted)
+
+
+def values_before(plan: Plan) -> dict[str, float]:
+    """What to post to take a hot change back; settings whose old value is not known are left out."""
+    values = {}
+    for change in plan.changes:
+        knob = KNOBS.get(change.knob)
+        if knob is None or knob.hot_name is None or change.old is None:
+            continue
+        with contextlib.suppress(KnobError):
+            values[knob.hot_name] = knob.hot_value(change.old)
+    return values
+
+
+async def take_back(session: HostSession, values: Mapping[str, float], wanted: Mapping[str, Value]) -> str:
+    """Post old values and check that every rank reports them; what was seen, in words.
+
+    Raises:
+        HostError: the engine refused, or reports something else.
+    """
+    http = await session.engine()
+    if not all(await http.set_internal_state(values)):
+        raise HostError("the engine refused to take the change back")
+    info = parse_server_info(await http.server_info())
+    for name, value in wanted.items():
+        reading = in_effect_reading(info, KNOBS[name])
+        if not same_value(reading.value, value):
+            raise HostError(f"{name} is {reading.text or 'unknown'} after taking the change back, not {value}")
+    await http.generate(max_tokens=PROMPT_TOKENS)
+    return ", ".join(f"{name} {show_value(value)}" for name, value in wanted.items())

@@ -1,0 +1,193 @@
+"""The journal of one operation on disk, written before each step: a console that dies leaves it, and the next one finds it.
+
+``operations/<id>.jsonl``: a ``begin`` record with everything that a roll-back needs, one record per stage, an ``end``. Texts of
+configurations are not in it (they may hold keys): they are kept on the host, beside the configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+from ..hosts import proc
+from ..knobs import Value
+from ..paths import Paths, private_folder
+
+
+@dataclass(frozen=True)
+class OperationBegin:
+    """Written before anything is changed."""
+
+    operation_id: str
+    what: str
+    """``apply``, ``restart``, ``start``, ``stop`` or ``rollback``."""
+    host: str
+    unit: str
+    mode: str
+    at: float
+    console_pid: int
+    console_ticks: int
+    target: str = ""
+    old_digest: str = ""
+    new_digest: str = ""
+    backup: str = ""
+    """Where the old text is kept on the host; empty when the operation writes nothing."""
+    planned: str = ""
+    """Where the new text is kept on the host."""
+    settings: Mapping[str, Value | None] = field(default_factory=dict)
+    hot_before: Mapping[str, float] = field(default_factory=dict)
+    """For a hot change: what was in effect, as numbers to post back."""
+    old_invocation: str | None = None
+    cursor: str = ""
+    """End of the log before the restart was asked for."""
+
+
+@dataclass(frozen=True)
+class PendingOperation:
+    """An operation whose console went away before it ended."""
+
+    begin: OperationBegin
+    stages: tuple[str, ...]
+    """Names of the stages that were done."""
+    running: str
+    """The stage that was under way."""
+    path: Path
+
+    @property
+    def operation_id(self) -> str:
+        return self.begin.operation_id
+
+    @property
+    def written(self) -> bool:
+        """The configuration may have been written."""
+        return bool(self.begin.backup) and ("write" in self.stages or self.running == "write")
+
+    @property
+    def words(self) -> str:
+        """One sentence for the screen."""
+        when = time.strftime("%H:%M:%S", time.localtime(self.begin.at))
+        place = (
+            f"during '{self.running}'"
+            if self.running
+            else f"after '{self.stages[-1]}'"
+            if self.stages
+            else "before it did anything"
+        )
+        return f"{self.begin.what} on {self.begin.host}/{self.begin.unit}, begun at {when}, was cut off {place}"
+
+
+class OperationJournal:
+    """Appends records, each on disk before the call returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def begin(self, begin: OperationBegin) -> None:
+        """Raises: OSError: nothing may be changed when the journal cannot be written."""
+        private_folder(self._path.parent)
+        self._append("begin", asdict(begin))
+
+    def note(self, **values: object) -> None:
+        """Facts that became known after the beginning; later ones win."""
+        self._append("note", values)
+
+    def stage(self, name: str, status: str, evidence: str = "") -> None:
+        # A full disk must not stop an operation half-way: what follows is safer than an abandoned restart.
+        with contextlib.suppress(OSError):
+            self._append("stage", {"name": name, "status": status, "evidence": evidence})
+
+    def end(self, verdict: str, reason: str) -> None:
+        with contextlib.suppress(OSError):
+            self._append("end", {"verdict": verdict, "reason": reason})
+
+    def _append(self, kind: str, values: Mapping[str, object]) -> None:
+        record = {"kind": kind, "time": round(time.time(), 3), **values}
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(handle, json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def new_operation_id() -> str:
+    """Sorts by time; unique on this machine."""
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(3)
+
+
+def own_identity() -> tuple[int, int]:
+    """Pid and start ticks of this console."""
+    own = proc.identify(os.getpid())
+    return (own.pid, own.ticks) if own is not None else (os.getpid(), 0)
+
+
+def pending_operations(paths: Paths, host: str | None = None, unit: str | None = None) -> tuple[PendingOperation, ...]:
+    """Operations without an end whose console is gone or gave them up, oldest first."""
+    found = []
+    for path in sorted(paths.operations.glob("*.jsonl")) if paths.operations.is_dir() else []:
+        pending = read_pending(path)
+        if (
+            pending is None
+            or (host is not None and pending.begin.host != host)
+            or (unit is not None and pending.begin.unit != unit)
+        ):
+            continue
+        found.append(pending)
+    return tuple(found)
+
+
+def read_pending(path: Path) -> PendingOperation | None:
+    """The operation of one journal, when it was cut off; ``None`` when it ended, still runs, or cannot be read."""
+    begin: OperationBegin | None = None
+    notes: dict[str, object] = {}
+    stages: list[str] = []
+    running = ""
+    abandoned = False
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        try:
+            record = json.loads(line)
+            kind = record["kind"]
+        except (ValueError, KeyError, TypeError):
+            # The last line may be cut: the crash came while it was written, so its step had not begun.
+            continue
+        if kind == "begin":
+            begin = _begin(record)
+        elif kind == "note":
+            notes.update(record)
+            abandoned = bool(record.get("abandoned", abandoned))
+        elif kind == "end":
+            return None
+        elif record["status"] == "running":
+            running = str(record["name"])
+        else:
+            running = ""
+            if record["status"] == "done":
+                stages.append(str(record["name"]))
+    if begin is None:
+        return None
+    begin = _begin({**asdict(begin), **notes}) or begin
+    if not abandoned and proc.alive(proc.ProcessId(begin.console_pid, begin.console_ticks)):
+        return None
+    return PendingOperation(begin, tuple(stages), running, path)
+
+
+def _begin(record: Mapping[str, object]) -> OperationBegin | None:
+    known = {item.name for item in fields(OperationBegin)}
+    try:
+        return OperationBegin(**{name: value for name, value in record.items() if name in known})  # type: ignore[arg-type]
+    except TypeError:
+        return None

@@ -1,0 +1,233 @@
+"""Operations whose console went away: look at what became of them, then go on confirming or roll back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from ..evidence.server import parse_server_info
+from ..hosts.service import RunState
+from ..hosts.transport import HostError, HostFileError
+from ..knobs import KNOBS, Value, find_knob
+from ..plan import KnobChange, Mode, Plan, Predictions
+from ..plan.maker import digest_of
+from ..proof import StartEvidence, proof_sources, proof_words, prove
+from ..session import HostSession
+from . import restart
+from .asked import asked_changes, dialect_of
+from .audit import who
+from .confirmed import ConfirmedStore
+from .engine import default_timeouts, remember, setting_words
+from .hot import take_back
+from .journal import OperationJournal, PendingOperation, own_identity
+from .judge import judge, overall
+from .operation import Operation
+from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
+from .restart import RestartApply
+from .revert import revert_restart
+from .start import Before
+
+
+@dataclass(frozen=True)
+class Found:
+    """How far a cut-off operation came, by looking at the service and not at the journal alone."""
+
+    written: bool
+    """The file holds the planned text."""
+    restarted: bool
+    """Another start has happened since."""
+    foreign: bool
+    """The file holds neither the old nor the planned text: someone else changed it."""
+    running: bool
+    invocation_id: str | None
+
+
+async def examine(session: HostSession, operation: PendingOperation) -> Found:
+    """Raises: HostError."""
+    begin = operation.begin
+    state = await session.service.state()
+    try:
+        digest = digest_of(await session.transport.read(begin.target)) if begin.target else ""
+    except HostFileError:
+        digest = ""
+    writes = begin.old_digest != begin.new_digest
+    return Found(
+        written=writes and digest == begin.new_digest,
+        restarted=state.invocation_id is not None and state.invocation_id != begin.old_invocation,
+        foreign=bool(begin.target) and digest not in (begin.old_digest, begin.new_digest),
+        running=state.state in (RunState.RUNNING, RunState.STARTING),
+        invocation_id=state.invocation_id,
+    )
+
+
+def discard(operation: PendingOperation) -> None:
+    """Leave everything as it is and do not mention the operation again."""
+    OperationJournal(operation.path).end(Verdict.CANCELLED.value, "left as it is by the user")
+
+
+class _Pending:
+    """One cut-off operation taken up again, under the lock and in its own journal."""
+
+    def __init__(
+        self, session: HostSession, pending: PendingOperation, on_event: OnEvent | None, timeouts: Timeouts | None
+    ) -> None:
+        self.session = session
+        self.pending = pending
+        self.begin = pending.begin
+        self.on_event = on_event
+        self.timeouts = timeouts or default_timeouts(session)
+        self.journal = OperationJournal(pending.path)
+        self.mode = Mode.HOT if self.begin.mode == Mode.HOT.value else Mode.RESTART
+        self.operation = Operation(
+            self.begin.operation_id, self.mode, restart.STAGES, self.journal, expected={}, on_event=on_event
+        )
+
+    async def run(self, way: Callable[[_Pending, Found], Awaitable[ApplyResult]], name: str) -> ApplyResult:
+        what = f"{name} of {self.begin.what}"
+        try:
+            async with self.session.service.lock(f"{what} by {who()}"):
+                pid, ticks = own_identity()
+                self.journal.note(console_pid=pid, console_ticks=ticks, abandoned=False)
+                try:
+                    if self.session.read_only:
+                        raise StageFailed(Verdict.REFUSED, "the console is read-only: nothing was done")
+                    result = await way(self, await examine(self.session, self.pending))
+                except StageFailed as error:
+                    result = self.operation.result(error.verdict, error.reason, failed=error)
+                except asyncio.CancelledError:
+                    self.journal.note(abandoned=True)
+                    raise
+                if result.verdict is not Verdict.REFUSED:
+                    self.journal.end(result.verdict.value, result.reason)
+        except HostError as error:
+            result = self.operation.result(Verdict.REFUSED, str(error))
+        remember(self.session, result, what, setting_words(self.begin.settings), "", {})
+        return result
+
+    async def plan(self) -> Plan:
+        """The plan as far as the journal and the kept texts give it back. Raises: HostError."""
+        session, begin = self.session, self.begin
+        config = await session.service.configuration()
+        old = new = config.sources[0].text
+        if begin.backup:
+            store = ConfirmedStore(session.transport, session.service)
+            old, new = await store.read_text(begin.backup), await store.read_text(begin.planned)
+        old_command, command = await session.service.command_with(old), await session.service.command_with(new)
+        dialect = dialect_of(session)
+        changes = tuple(
+            KnobChange(name, None, value, proof_sources(find_knob(name), dialect), proof_words(find_knob(name), ()))
+            for name, value in begin.settings.items()
+        )
+        drafter = session.watcher.state.drafter
+        return Plan(
+            host=session.host,
+            unit=session.unit,
+            mode=self.mode,
+            target=begin.target,
+            old_text=old,
+            new_text=new,
+            diff="",
+            command=command,
+            old_command=old_command,
+            shown_command=(),
+            changes=changes or asked_changes(command, old_command, dialect),
+            predictions=Predictions(),
+            findings=(),
+            digests={begin.target: digest_of(new.encode())},
+            invocation_id=begin.old_invocation,
+            drafter=drafter.value if drafter is not None else None,
+        )
+
+
+async def _resume(run: _Pending, found: Found) -> ApplyResult:
+    if found.foreign:
+        raise StageFailed(Verdict.REFUSED, f"{run.begin.target} was changed by someone else since: look at it, and plan again")
+    if run.mode is Mode.HOT:
+        return await _confirm_hot(run, found)
+    writes = run.begin.old_digest != run.begin.new_digest
+    if writes and not found.written:
+        return run.operation.result(Verdict.CANCELLED, "it was cut off before anything was changed; nothing is to be done")
+    plan = await run.plan()
+    # The text is in place already, so this plan writes nothing.
+    steps = RestartApply(run.session, replace(plan, old_text=plan.new_text), run.operation, run.journal, run.timeouts)
+    if found.restarted:
+        run.operation.invocation_id = found.invocation_id
+        await steps.confirm(Before(run.begin.old_invocation, None, run.begin.cursor))
+    else:
+        await steps.run(drain=False)
+    verdict = overall(steps.proofs)
+    words = "; ".join(proof.words for proof in steps.proofs)
+    if verdict is Verdict.CONFIRMED:
+        with contextlib.suppress(HostError):
+            store = ConfirmedStore(run.session.transport, run.session.service)
+            invocation = run.operation.invocation_id or ""
+            await store.add(plan.new_text, invocation_id=invocation, evidence=[proof.words for proof in steps.proofs])
+    return run.operation.result(verdict, f"{verdict.value} after it was taken up again: {words}")
+
+
+async def _confirm_hot(run: _Pending, found: Found) -> ApplyResult:
+    if found.restarted or not found.running:
+        return run.operation.result(Verdict.CANCELLED, "the engine was restarted since, and a hot change ends with its start")
+    run.operation.invocation_id = found.invocation_id
+    async with run.operation.stage("server", Verdict.NOT_READY) as notes:
+        http = await run.session.engine()
+        evidence = StartEvidence(None, parse_server_info(await http.server_info()), None)
+        proofs = [prove(find_knob(name), value, evidence) for name, value in run.begin.settings.items()]
+        judge(proofs, ())
+        notes.evidence = "; ".join(proof.words for proof in proofs)
+    async with run.operation.stage("prompt", Verdict.BAD_ANSWER) as notes:
+        notes.evidence = f"{(await http.generate(max_tokens=4)).completion_tokens} tokens"
+    return run.operation.result(overall(proofs), "; ".join(proof.words for proof in proofs))
+
+
+async def _undo(run: _Pending, found: Found) -> ApplyResult:
+    if found.foreign:
+        raise StageFailed(Verdict.REFUSED, f"{run.begin.target} was changed by someone else since: it is left alone")
+    if run.mode is Mode.HOT:
+        return await _undo_hot(run, found)
+    if not found.written and not found.restarted:
+        return run.operation.result(Verdict.CANCELLED, "it was cut off before anything was changed; nothing is to be done")
+    plan = await run.plan()
+    if not found.restarted:
+        async with run.operation.stage("write", Verdict.ROLLBACK_FAILED) as notes:
+            await run.session.service.write(plan.old_text, expect_digest=digest_of(plan.new_text.encode()))
+            await run.session.service.reload()
+            notes.evidence = run.begin.target
+        text = "rolled back: the file is as it was, and the engine had not been restarted"
+        return run.operation.result(Verdict.CONFIRMED, text, rolled_back=True)
+    cut = run.operation.result(Verdict.CANCELLED, f"{run.begin.what} was cut off")
+    was_running = run.begin.old_invocation is not None
+    result = await revert_restart(
+        run.session, plan, cut, run.journal, run.timeouts, written=found.written, was_running=was_running, on_event=run.on_event
+    )
+    return replace(result, verdict=Verdict.CONFIRMED, confirmed=True) if result.rolled_back else result
+
+
+async def _undo_hot(run: _Pending, found: Found) -> ApplyResult:
+    if found.restarted or not found.running:
+        return run.operation.result(Verdict.CANCELLED, "the engine was restarted since, and a hot change ends with its start")
+    run.operation.invocation_id = found.invocation_id
+    wanted: dict[str, Value] = {}
+    for name in run.begin.settings:
+        knob = KNOBS[name]
+        if knob.hot_name is not None and knob.hot_name in run.begin.hot_before:
+            wanted[name] = knob.parse(f"{run.begin.hot_before[knob.hot_name]:g}")
+    async with run.operation.stage("change", Verdict.ROLLBACK_FAILED) as notes:
+        notes.evidence = await take_back(run.session, run.begin.hot_before, wanted)
+    return run.operation.result(Verdict.CONFIRMED, f"rolled back: {notes.evidence}", rolled_back=True)
+
+
+async def resume(
+    session: HostSession, operation: PendingOperation, *, on_event: OnEvent | None = None, timeouts: Timeouts | None = None
+) -> ApplyResult:
+    """Go on where the operation was cut off: restart if that had not happened, and confirm."""
+    return await _Pending(session, operation, on_event, timeouts).run(_resume, "resumption")
+
+
+async def roll_back_operation(
+    session: HostSession, operation: PendingOperation, *, on_event: OnEvent | None = None, timeouts: Timeouts | None = None
+) -> ApplyResult:
+    """Undo the operation: the previous text, and, if it had restarted the engine, a restart confirmed in its turn."""
+    return await _Pending(session, operation, on_event, timeouts).run(_undo, "roll-back")

@@ -1,0 +1,212 @@
+"""Applying a plan with a restart: write, restart, follow this very start to an answered prompt, and prove every value."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ..drift import Verdict as RowVerdict
+from ..drift import truth_table
+from ..evidence.engine_log import Phase, StartLog
+from ..evidence.secrets import mask_argv
+from ..hosts.service import RunState
+from ..knobs import Source, find_knob
+from ..plan import Plan
+from ..proof import KnobProof, Proof, StartEvidence, prove
+from ..session import HostSession
+from .confirmed import ConfirmedStore
+from .drain import drain
+from .journal import OperationJournal
+from .judge import judge, wrong_value
+from .operation import Operation
+from .records import StageFailed, Timeouts, Verdict
+from .start import Before, StartFollower, await_restart, look_before, read_argv
+
+STAGES = (
+    "checks",
+    "backup",
+    "write",
+    "verify unit",
+    "reload",
+    "drain",
+    "restart",
+    "process up",
+    "weights",
+    "draft runner",
+    "KV pool",
+    "graphs",
+    "ready",
+    "prompt",
+    "truth",
+)
+WRITE_STAGES = ("backup", "write", "verify unit", "reload")
+
+
+class RestartApply:
+    """The steps of one restart. ``proofs`` and the follower's log are there when it is over."""
+
+    def __init__(
+        self, session: HostSession, plan: Plan, operation: Operation, journal: OperationJournal, timeouts: Timeouts
+    ) -> None:
+        self._session = session
+        self._plan = plan
+        self._operation = operation
+        self._journal = journal
+        self._timeouts = timeouts
+        self._kept = ConfirmedStore(session.transport, session.service)
+        self._follower: StartFollower | None = None
+        self.proofs: tuple[KnobProof, ...] = ()
+        self.written = False
+        """The configuration file was changed."""
+        self.restarted = False
+        """A restart was asked for."""
+        self.was_running = True
+        """An engine ran before the restart was asked for."""
+
+    async def run(self, *, drain: bool) -> None:
+        """All stages.
+
+        Raises:
+            StageFailed: with the verdict of the stage that failed.
+        """
+        await self._write()
+        if drain:
+            await self._drain()
+        else:
+            self._operation.skip("drain", "not asked for")
+        before = await self._restart()
+        await self.confirm(before)
+
+    async def _write(self) -> None:
+        plan, operation, service = self._plan, self._operation, self._session.service
+        if not plan.writes:
+            for name in WRITE_STAGES:
+                operation.skip(name, "the file stays as it is")
+            return
+        async with operation.stage("backup", Verdict.WRITE_FAILED) as notes:
+            path = await self._kept.keep_text(f"{operation.operation_id}.before", plan.old_text)
+            planned = await self._kept.keep_text(f"{operation.operation_id}.planned", plan.new_text)
+            self._journal.note(backup=path, planned=planned)
+            notes.evidence = path
+        async with operation.stage("write", Verdict.WRITE_FAILED) as notes:
+            await service.write(plan.new_text, expect_digest=plan.digests.get(plan.target))
+            self.written = True
+            notes.evidence = plan.target
+        async with operation.stage("verify unit", Verdict.WRITE_FAILED) as notes:
+            problems = await service.check()
+            if problems:
+                raise StageFailed(Verdict.WRITE_FAILED, f"the service manager refuses the new configuration: {problems[0]}")
+            notes.evidence = "no complaints"
+        async with operation.stage("reload", Verdict.WRITE_FAILED) as notes:
+            await service.reload()
+            found = (await service.configuration()).command
+            if found != plan.command:
+                shown = " ".join(mask_argv(found))
+                raise StageFailed(
+                    Verdict.WRITE_FAILED, f"the effective command is not the planned one, another file wins: {shown}"
+                )
+            notes.evidence = "the effective command is the planned one"
+
+    async def _drain(self) -> None:
+        async with self._operation.stage("drain", Verdict.TIMED_OUT) as notes:
+            state = await self._session.service.state()
+            if state.state is not RunState.RUNNING:
+                notes.evidence = "nothing runs"
+                return
+            await drain(self._session, notes, self._timeouts.drain)
+
+    async def _restart(self) -> Before:
+        service, transport = self._session.service, self._session.transport
+        async with self._operation.stage("restart", Verdict.NO_RESTART) as notes:
+            before = await look_before(transport, service)
+            self._journal.note(old_invocation=before.invocation_id, cursor=before.cursor)
+            self.restarted = True
+            self.was_running = before.main is not None
+            if before.main is None:
+                await service.start()
+            else:
+                await service.restart()
+            state = await await_restart(transport, service, before, self._timeouts.restart)
+            self._operation.invocation_id = state.invocation_id
+            gone = f", process {before.main.pid} is gone" if before.main is not None else ""
+            notes.evidence = f"invocation {(before.invocation_id or 'none')[:8]} → {(state.invocation_id or '')[:8]}{gone}"
+        return before
+
+    async def confirm(self, before: Before) -> None:
+        """From a new invocation to the truth table.
+
+        Raises:
+            StageFailed
+        """
+        session, operation = self._session, self._operation
+        invocation = operation.invocation_id
+        assert invocation is not None
+        follower = StartFollower(session.service, session.link, invocation, before.cursor, self._timeouts)
+        self._follower = follower
+        argv = await self._process_up()
+        config = await session.service.configuration()
+        await follower.follow(operation, config, self._check_early)
+        mark = follower.log.phases.get(Phase.READY)
+        evidence = mark.text if mark is not None else f"the server answers at {await session.service.base_url()}"
+        operation.reached("ready", evidence, mark.number if mark is not None else None)
+        await self._prompt()
+        await self._truth(follower, argv)
+
+    async def _process_up(self) -> tuple[str, ...]:
+        service = self._session.service
+        async with self._operation.stage("process up", Verdict.PROCESS_DIED) as notes:
+            state = await service.state()
+            if state.invocation_id != self._operation.invocation_id or state.main_pid is None:
+                await self._died()
+            assert state.main_pid is not None
+            notes.evidence = f"process {state.main_pid}"
+            return await read_argv(self._session.transport, state.main_pid)
+
+    async def _died(self) -> None:
+        # The last words may come a moment after the end.
+        await asyncio.sleep(0.3)
+        state = await self._session.service.state()
+        lines = await self._session.service.lines(invocation_id=self._operation.invocation_id, limit=400)
+        log = StartLog().add_all(lines)
+        said = log.raised or next((line.text for line in reversed(lines) if line.origin == "engine" and line.text.strip()), "")
+        how = f"status {state.exit_status}" if state.exit_status is not None else state.result
+        reason = f"the process died at once ({how})" + (f": {said}" if said else f": {state.detail}")
+        raise StageFailed(Verdict.PROCESS_DIED, reason, tuple(line for line in lines if line.origin == "engine")[-6:])
+
+    def _check_early(self, log: StartLog) -> None:
+        if log.confirmation is None:
+            return
+        evidence = StartEvidence(log, None, None, self._plan.drafter)
+        for change in self._plan.changes:
+            knob = find_knob(change.knob)
+            if Source.LOG in knob.evidence and knob.log_keys:
+                proof = prove(knob, change.new, evidence)
+                if proof.proof is Proof.OTHER:
+                    lines = self._follower.lines if self._follower is not None else ()
+                    raise wrong_value(proof, lines)
+
+    async def _prompt(self) -> None:
+        async with self._operation.stage("prompt", Verdict.BAD_ANSWER) as notes:
+            http = await self._session.engine()
+            answer = await http.generate(timeout=self._timeouts.prompt)
+            notes.evidence = f"{answer.completion_tokens} tokens in {answer.seconds:.1f} s"
+            if answer.verify_calls:
+                notes.evidence += f", {answer.verify_calls} verifies"
+
+    async def _truth(self, follower: StartFollower, argv: Sequence[str]) -> None:
+        async with self._operation.stage("truth", Verdict.NOT_READY) as notes:
+            state = await self._session.service.state()
+            if state.invocation_id != self._operation.invocation_id or state.state is not RunState.RUNNING:
+                raise StageFailed(Verdict.PROCESS_DIED, "the engine was ready and then ended; see the log of this start")
+            evidence = StartEvidence(follower.log, follower.server, argv or None, self._plan.drafter)
+            self.proofs = tuple(prove(find_knob(change.knob), change.new, evidence) for change in self._plan.changes)
+            judge(self.proofs, follower.lines)
+            notes.evidence = await self._table()
+
+    async def _table(self) -> str:
+        snapshot = await self._session.watcher.refresh()
+        rows = [row for row in truth_table(snapshot).rows if row.verdict is RowVerdict.DRIFT]
+        proven = "; ".join(proof.words for proof in self.proofs)
+        if not rows:
+            return proven or "no drift"
+        return "; ".join(filter(None, (proven, f"drift elsewhere: {', '.join(row.title.lower() for row in rows)}")))

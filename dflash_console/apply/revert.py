@@ -1,0 +1,97 @@
+"""Rolling a restart back: the previous text restored, restarted, and confirmed in its turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..effective import UNGIVEN
+from ..evidence.command import flag_value
+from ..hosts.transport import HostError
+from ..knobs import Value, find_knob
+from ..plan import KnobChange, Mode, Plan
+from ..plan.maker import digest_of
+from ..session import HostSession
+from .journal import OperationJournal
+from .operation import Operation
+from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
+from .restart import STAGES, RestartApply
+
+
+async def revert_restart(
+    session: HostSession,
+    plan: Plan,
+    failed: ApplyResult,
+    journal: OperationJournal,
+    timeouts: Timeouts,
+    *,
+    written: bool,
+    was_running: bool,
+    on_event: OnEvent | None,
+) -> ApplyResult:
+    """Undo what a failed apply did; the lock is still held. The answer is ``failed`` with what became of the roll-back.
+
+    A service that was stopped before is stopped again: there was no running configuration to go back to.
+    """
+    journal.note(rolling_back=True)
+    if not was_running:
+        return await _stop_again(session, plan, failed, written=written)
+    config = await session.service.configuration()
+    operation = Operation(
+        f"{failed.operation_id}-back",
+        Mode.RESTART,
+        STAGES,
+        journal,
+        expected=plan.predictions.stage_seconds,
+        on_event=on_event,
+        rolling_back=True,
+    )
+    back = backwards(plan, config.command, written=written)
+    steps = RestartApply(session, back, operation, journal, timeouts)
+    try:
+        async with operation.stage("checks", Verdict.ROLLBACK_FAILED) as notes:
+            notes.evidence = f"back to the configuration before {failed.operation_id}"
+        await steps.run(drain=False)
+    except (StageFailed, HostError) as error:
+        reason = error.reason if isinstance(error, StageFailed) else str(error)
+        rollback = operation.result(Verdict.ROLLBACK_FAILED, reason, failed=error if isinstance(error, StageFailed) else None)
+        text = f"{failed.reason}; and the roll-back failed: {reason}"
+        return replace(
+            failed, verdict=Verdict.ROLLBACK_FAILED, reason=text, rollback=rollback, invocation_id=operation.invocation_id
+        )
+    words = "; ".join(proof.words for proof in steps.proofs)
+    rollback = operation.result(Verdict.CONFIRMED, f"confirmed: {words}", rolled_back=True)
+    text = f"{failed.reason}; rolled back: the previous configuration runs and is confirmed"
+    return replace(failed, reason=text, rolled_back=True, rollback=rollback, invocation_id=operation.invocation_id)
+
+
+async def _stop_again(session: HostSession, plan: Plan, failed: ApplyResult, *, written: bool) -> ApplyResult:
+    try:
+        await session.service.stop()
+        if written:
+            await session.service.write(plan.old_text, expect_digest=digest_of(plan.new_text.encode()))
+            await session.service.reload()
+    except HostError as error:
+        text = f"{failed.reason}; and the roll-back failed: {error}"
+        return replace(failed, verdict=Verdict.ROLLBACK_FAILED, reason=text)
+    return replace(failed, reason=f"{failed.reason}; rolled back: stopped, as it was before", rolled_back=True)
+
+
+def backwards(plan: Plan, command: tuple[str, ...], *, written: bool) -> Plan:
+    """The plan that undoes ``plan``: old text for new, and the values that the old command asks for."""
+    changes = tuple(replace(change, old=change.new, new=_asked(plan.old_command, change)) for change in plan.changes)
+    text_now = plan.new_text if written else plan.old_text
+    return replace(
+        plan,
+        mode=Mode.RESTART,
+        old_text=text_now,
+        new_text=plan.old_text,
+        command=plan.old_command if written else command,
+        changes=changes,
+        findings=(),
+        digests={plan.target: digest_of(text_now.encode())},
+    )
+
+
+def _asked(command: tuple[str, ...], change: KnobChange) -> Value | None:
+    knob = find_knob(change.knob)
+    return flag_value(command, knob).value if flag_value(command, knob).given else UNGIVEN.get(knob.name)

@@ -1,0 +1,83 @@
+"""What has to be asked of the host for one planned change: the drafter it would run, the port, times of earlier starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from .evidence.command import CommandError, set_flag
+from .hosts.address import engine_address
+from .hosts.http import EngineHttp, EngineHttpError, HttpFailure
+from .hosts.service import RunState, Service
+from .hosts.transport import HostError, Transport
+from .knobs import KnobError, find_knob
+from .plan import Change, Survey
+from .plan.maker import digest_of
+from .state import HostState
+from .watch.sources import Sources, read_drafter
+
+
+async def survey_change(
+    state: HostState, change: Change, sources: Sources, transport: Transport, service: Service, stage_seconds: Mapping[str, float]
+) -> Survey:
+    """Ask the host what the plan for ``change`` needs to know. Never raises: what cannot be found out is a finding."""
+    survey = Survey(stage_seconds=stage_seconds)
+    if state.config is None:
+        return survey
+    command = state.config.value.command
+    for name, value in change.settings.items():
+        try:
+            knob = find_knob(name)
+            if knob.flags:
+                command = set_flag(command, knob, value)
+        except (CommandError, KnobError):
+            continue
+    survey = await _drafter(survey, command, "drafter" in change.settings, state, sources, transport)
+    try:
+        problems = await service.check()
+    except HostError as error:
+        problems = (str(error),)
+    return replace(survey, unit_problems=problems, port_taken=await _port_taken(state, command, transport))
+
+
+async def _drafter(
+    survey: Survey, command: tuple[str, ...], changed: bool, state: HostState, sources: Sources, transport: Transport
+) -> Survey:
+    info = state.server.value if state.server is not None and not changed else None
+    path = sources.drafter_config_path(command, info)
+    if path is None:
+        return survey
+    survey = replace(survey, drafter_path=path)
+    try:
+        data = await transport.read(path)
+        config = read_drafter(path, data)
+        folder = str(PurePosixPath(path).parent)
+        names = await transport.listdir(folder)
+    except HostError as error:
+        return replace(survey, drafter_problem=str(error))
+    survey = replace(survey, drafter=config, drafter_digest=digest_of(data))
+    if not any(name.endswith((".safetensors", ".bin", ".pt")) for name in names):
+        return replace(survey, drafter_problem=f"{folder} holds no weights (no .safetensors file)")
+    return survey
+
+
+async def _port_taken(state: HostState, command: tuple[str, ...], transport: Transport) -> bool:
+    address = engine_address(command)
+    if address is None or state.service is None:
+        return False
+    config = state.config.value if state.config is not None else None
+    running = state.service.value.state in (RunState.RUNNING, RunState.STARTING, RunState.STOPPING)
+    if running and config is not None and config.loaded is not None:
+        now = engine_address(config.loaded)
+        if now is not None and now.port == address.port:
+            return False
+    async with transport.forward(address.port, address=address.host) as url:
+        http = EngineHttp(url, timeout=1.0)
+        try:
+            await http.healthy()
+        except EngineHttpError as error:
+            return error.failure is not HttpFailure.NOT_LISTENING
+        finally:
+            await http.close()
+    return True

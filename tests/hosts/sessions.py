@@ -1,0 +1,54 @@
+"""Sessions on stand-in units, with waits that are short enough for tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from dflash_console.apply import ApplyResult, Stage, Timeouts, apply_plan, start_service
+from dflash_console.config import Config, Sampling
+from dflash_console.knobs import Value
+from dflash_console.paths import Paths
+from dflash_console.plan import Change, Mode
+from dflash_console.session import HostSession, open_session
+
+FAST = Timeouts(restart=10, ready=20, prompt=10, drain=5, hot=1.5)
+
+
+def paths_under(folder: Path) -> Paths:
+    return Paths(folder / "config", folder / "state", folder / "cache")
+
+
+@asynccontextmanager
+async def session_on(tmp_path: Path, unit: str = "engine", config: Config | None = None) -> AsyncIterator[HostSession]:
+    config = config or Config(sampling=Sampling(interval_s=0.2))
+    session = await open_session(unit=unit, config=config, paths=paths_under(tmp_path))
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+async def started(session: HostSession) -> ApplyResult:
+    result = await start_service(session, timeouts=FAST)
+    assert result.confirmed, result.reason
+    return result
+
+
+async def change(
+    session: HostSession,
+    settings: Mapping[str, Value | None],
+    mode: Mode = Mode.RESTART,
+    *,
+    rollback: bool = False,
+    timeouts: Timeouts = FAST,
+    persist: bool = False,
+) -> ApplyResult:
+    plan = await session.plan(Change(settings, mode, persist))
+    assert not plan.blocked, plan.findings
+    return await apply_plan(session, plan, rollback_on_failure=rollback, timeouts=timeouts)
+
+
+def stage(result: ApplyResult, name: str) -> Stage:
+    return next(found for found in result.stages if found.name == name)
