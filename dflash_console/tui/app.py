@@ -191,6 +191,10 @@ class ConsoleApp(App[None]):
 
     def on_past_arrived(self, message: messages.PastArrived) -> None:
         self.model.take_past(message.past)
+        if not message.past.decode:
+            # Nothing is known from before: a quarter of an hour would be an empty plot with a sliver at its edge.
+            self.model.span = SPANS[1]
+            self._show_tabs()
         self.pane.show(self.model)
 
     def on_link_failed(self, message: messages.LinkFailed) -> None:

@@ -19,6 +19,9 @@ from .pane import app_of
 if TYPE_CHECKING:
     from ...apply.records import ApplyResult, Stage, StageEvent
 
+LONG_EVIDENCE = 200
+"""Characters of a log line that are shown beside a stage; the log itself has the rest."""
+
 _SYMBOLS = {"running": "▸", "done": "✓", "skipped": "·", "failed": "✗"}
 _TONES = {"running": "accent", "done": "success", "skipped": "quiet", "failed": "error"}
 
@@ -136,7 +139,9 @@ class ApplyScreen(Dialog[None]):
             elif stage.expected_s:
                 line.append(f"  usually {formats.short_seconds(stage.expected_s)}", style="dim")
         if stage.evidence:
-            line.append(f"  {clean_line(stage.evidence)}", style="" if status == "failed" else "dim")
+            evidence = clean_line(stage.evidence)
+            said = evidence if status == "failed" else formats.shorten(evidence, LONG_EVIDENCE)
+            line.append(f"  {said}", style="" if status == "failed" else "dim")
         if stage.line is not None:
             line.append(f"  ← line {stage.line:,} of this start", style="dim")
         line.append("\n")

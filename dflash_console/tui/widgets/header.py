@@ -47,7 +47,7 @@ class StatusHeader(Static):
     def _first_left(self) -> list[Text]:
         facts = self._facts
         return [
-            Text.assemble(" ", (facts.host, "bold"), (" ▸ ", "dim"), facts.unit, (" ▸ ", "dim")),
+            Text.assemble(" ", (facts.host, "bold"), (" ▸ ", "dim"), facts.unit, (" ▸ ", "dim")) if facts.unit else Text(" "),
             Text.assemble((f"{facts.symbol} {facts.state}", f"bold {self._style(facts.tone)}"), (f" {facts.since}", "")),
             Text(f"   {facts.engine}" if facts.engine else "", style="dim"),
         ]
