@@ -109,6 +109,13 @@ def test_editing_works_in_a_shell_string_within_a_shell_string() -> None:
     assert flag_value(added, BUDGET).value == 16
 
 
+def test_words_added_to_a_string_that_is_held_together_by_backslashes_stay_in_it() -> None:
+    argv = ["bash", "-c", "bash -c ddtree-launch\\ serve\\ --port\\ 3; echo done"]
+    added = set_flag(argv, BUDGET, 16)
+    assert added[2] == "bash -c ddtree-launch\\ serve\\ --port\\ 3\\ --speculative-ddtree-budget\\ 16; echo done"
+    assert flag_value(added, BUDGET).value == 16
+
+
 def test_a_value_that_would_need_quotes_inside_quotes_is_refused_and_not_guessed() -> None:
     argv = ["bash", "-c", 'bash -c "ddtree-launch serve --speculative-draft-model-path /w/d"']
     with pytest.raises(CommandError, match="quoting"):

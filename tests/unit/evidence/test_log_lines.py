@@ -57,6 +57,15 @@ def test_sixteen_decode_line_shapes_give_the_expected_figures() -> None:
         assert found == wanted, line
 
 
+def test_tokens_and_usage_of_hybrid_models_are_those_of_the_full_attention_layers() -> None:
+    batches = [read_event(line) for line in case_lines("16-log-decode-variants", "decode_lines.log")]
+    figures = [(batch.tokens, batch.token_usage) for batch in batches if isinstance(batch, DecodeBatch)]
+    assert figures[8:10] == [(1190, 0.03), (40110, 0.22)]
+    assert figures[0] == (311, 0.0)
+    assert isinstance(batches[7], DecodeBatch)
+    assert batches[7].iteration == 48213
+
+
 def test_prefill_lines_of_all_shapes_are_read_and_a_foreign_line_is_not_one() -> None:
     *prefills, foreign = case_lines("16-log-decode-variants", "prefill_lines.log")
     events = [read_event(line) for line in prefills]

@@ -62,6 +62,8 @@ def test_a_recorded_log_without_secrets_stays_byte_for_byte() -> None:
 def test_command_lines_are_masked_word_by_word_and_inside_shell_strings() -> None:
     assert mask_argv(["x", "--api-key", SECRET, "--port", "3"]) == ("x", "--api-key", MASK, "--port", "3")
     assert mask_argv(["x", f"--api-key={SECRET}"]) == ("x", f"--api-key={MASK}")
+    assert mask_argv(["x", f"--api-key={SECRET} with blanks"]) == ("x", f"--api-key={MASK}")
+    assert mask_argv(["x", "--api-key", f"{SECRET} with blanks"]) == ("x", "--api-key", MASK)
     assert mask_argv(["x", "--api-key", "--port", "3"]) == ("x", "--api-key", "--port", "3")
     shown = mask_argv(container_command())
     assert "/srv/llm/secret/key" not in shown[2]
