@@ -15,10 +15,12 @@ def drift_badge(state: HostState) -> DriftBadge:
     """``✓ confirmed`` when every row that can be judged is fine and the log of this start proves it."""
     if state.service is None or state.service.value.state is not RunState.RUNNING or not state.ready:
         return DriftBadge()
-    from ..drift import drift_items, truth_table
+    from ..drift import DriftKind, drift_items, truth_table
 
     table = truth_table(state)
-    items = drift_items(table)
+    items = [row for row in drift_items(table) if row.kind is not DriftKind.FOLLOWS]
+    if items and all(row.kind is DriftKind.HOT_NOT_WRITTEN for row in items):
+        return DriftBadge(f"! {len(items)} not in the unit file", Tone.WARN)
     if items:
         return DriftBadge(f"✗ {len(items)} drift", Tone.BAD)
     log = None if state.log is None else state.log.value

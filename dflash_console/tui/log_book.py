@@ -38,11 +38,13 @@ CUT = 2_000
 class Level(IntEnum):
     """How much a line matters."""
 
-    ROUTINE = 0
-    """Batches and requests: many a second."""
-    INFO = 1
-    WARNING = 2
-    ERROR = 3
+    REQUEST = 0
+    """HTTP requests, this console's own questions among them: several a second."""
+    BATCH = 1
+    """Prefill and decode lines."""
+    INFO = 2
+    WARNING = 3
+    ERROR = 4
 
 
 class Kind(Enum):
@@ -106,9 +108,9 @@ class LogBook:
             self._append(LogEntry("… lines are missing here …", Level.WARNING, Kind.GAP, line.at, None, line.invocation_id))
             return
         if line.origin == "manager":
-            self._append(LogEntry(clean_line(line.text)[:CUT], _priority(line), Kind.MANAGER, line.at, None, line.invocation_id))
+            self._append(LogEntry(_one_row(line.text), _priority(line), Kind.MANAGER, line.at, None, line.invocation_id))
             return
-        text = mask_text(_without_stamp(clean_line(line.text)))[:CUT]
+        text = _one_row(line.text)
         if self._open_traceback and self._continue_traceback(text):
             return
         if not text:
@@ -156,6 +158,11 @@ class LogBook:
         return None
 
 
+def _one_row(text: str) -> str:
+    """A stored line as one row to show: cleaned, masked, cut; a message of several lines has its ends marked."""
+    return " ⏎ ".join(mask_text(_without_stamp(clean_line(text)))[:CUT].splitlines())
+
+
 def _without_stamp(text: str) -> str:
     """The line without the engine's own date and time, which stand beside it already; its rank stays."""
     match = _STAMP.match(text)
@@ -184,9 +191,9 @@ def _classify(event: object, line: LogLine) -> tuple[Level, Kind]:
         case EngineWarning():
             return Level.WARNING, Kind.PLAIN
         case AccessLine(status=status):
-            return (Level.WARNING if status >= 500 else Level.ROUTINE), Kind.PLAIN
+            return (Level.WARNING if status >= 500 else Level.REQUEST), Kind.PLAIN
         case DecodeBatch() | PrefillBatch():
-            return Level.ROUTINE, Kind.PLAIN
+            return Level.BATCH, Kind.PLAIN
     return _priority(line), Kind.PLAIN
 
 
@@ -203,7 +210,7 @@ def bar_words(bar: Progress, width: int = 24) -> str:
 class LogFilter:
     """Which entries are shown."""
 
-    least: Level = Level.ROUTINE
+    least: Level = Level.BATCH
     pattern: re.Pattern[str] | None = None
     """When only matching lines are to be shown."""
     rank: int | None = None

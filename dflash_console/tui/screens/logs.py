@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ..model import ConsoleModel
 
 _LEVEL_WORDS = {
-    Level.ROUTINE: "all lines",
+    Level.REQUEST: "all lines",
+    Level.BATCH: "without requests",
     Level.INFO: "without batches and requests",
     Level.WARNING: "warnings and errors",
     Level.ERROR: "errors",
@@ -54,7 +55,7 @@ class LogsPane(Pane):
     def __init__(self) -> None:
         super().__init__(id="logs")
         self._book = LogBook()
-        self._level = Level.ROUTINE
+        self._level = Level.BATCH
         self._this_start = True
         self._generation = 0
         self._worker: Worker[None] | None = None

@@ -9,7 +9,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
+from ...evidence.reading import Known
 from ...hosts.service import RunState
+from ...knobs import KNOBS, Value
 from ..widgets.truth_view import TruthView
 from .pane import Pane, app_of
 
@@ -18,12 +20,23 @@ if TYPE_CHECKING:
     from ..model import ConsoleModel
 
 
+def unwritten(table: TruthTable | None) -> dict[str, Value]:
+    """The settings in effect that a restart would lose, with their values."""
+    rows = () if table is None else table.rows
+    return {
+        row.knob: row.now.value
+        for row in rows
+        if row.key == "a" and row.knob in KNOBS and row.now.known is Known.VALUE and row.now.value is not None
+    }
+
+
 class TruthPane(Pane):
     """The drift table of the newest snapshot; judged anew only when a source was read anew."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "row", id="truth.up", show=False),
         Binding("down,j", "move(1)", "row", id="truth.down", show=False),
+        Binding("a", "write_down", "write down", show=True, id="truth.write_down", tooltip="write what is in effect to the file"),
         Binding("enter", "mend", "mend", show=True, id="truth.mend", tooltip="press the key that mends this row"),
     ]
     edits = True
@@ -59,14 +72,21 @@ class TruthPane(Pane):
     def action_move(self, by: int) -> None:
         self.query_one(TruthView).move(by)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "write_down":
+            return bool(unwritten(self._table)) and not app_of(self).model.change
+        return True
+
+    def action_write_down(self) -> None:
+        """Propose writing every hot change that the configuration lacks into it."""
+        app_of(self).operations.propose(unwritten(self._table), write_down=True)
+
     def action_mend(self) -> None:
         """Do what the row's key would do."""
         row = self.query_one(TruthView).current
         if row is None or not row.key:
             self.notify("No key mends this row.", severity="information")
         elif row.key == "a":
-            from .mend import write_down
-
-            write_down(app_of(self), row)
+            self.action_write_down()
         else:
             self.app.simulate_key(row.key)

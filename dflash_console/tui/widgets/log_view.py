@@ -206,7 +206,7 @@ class LogView(ScrollView, can_focus=True):
             return Style(color=self._colour("warning"))
         if entry.kind in (Kind.CONFIRMATION, Kind.MILESTONE):
             return Style(color=self._colour("success"), bold=entry.kind is Kind.CONFIRMATION)
-        if entry.level is Level.ROUTINE or entry.kind is Kind.MANAGER:
+        if entry.level <= Level.BATCH or entry.kind is Kind.MANAGER:
             return Style(color=self._colour("quiet"))
         return Style()
 
@@ -215,5 +215,5 @@ class LogView(ScrollView, can_focus=True):
         return value if value and value.startswith("#") and len(value) == 7 else None
 
 
-_LEVELS = {Level.ROUTINE: " ", Level.INFO: " ", Level.WARNING: "!", Level.ERROR: "✗"}
+_LEVELS = {Level.REQUEST: " ", Level.BATCH: " ", Level.INFO: " ", Level.WARNING: "!", Level.ERROR: "✗"}
 _SYMBOLS = {Kind.CONFIRMATION: "✓", Kind.MILESTONE: "●", Kind.PROGRESS: "▸", Kind.MANAGER: "#", Kind.GAP: "…"}

@@ -23,6 +23,7 @@ _COLUMNS = {
     Source.SERVER: "server",
     Source.LOG: "log",
 }
+_KEY_WORDS = {"a": "writes it down", "r": "restarts and confirms"}
 _TONES = {"ok": "success", "note": "warning", "drift": "error", "not confirmable": "warning", "unknown": "quiet"}
 
 
@@ -102,7 +103,7 @@ class TruthView(VerticalScroll, can_focus=True):
             line.append(shorten(words, cell - 1).ljust(cell), style=style)
         lines = [line]
         if row.message:
-            mend = f"  {row.key} mends it" if row.key else ""
+            mend = f" · {row.key} {_KEY_WORDS.get(row.key, 'mends it')}" if row.key else ""
             lines += _wrapped(f"{row.message}{mend}", width, 4, colour)
         if chosen:
             for source, name in _COLUMNS.items():

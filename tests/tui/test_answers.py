@@ -1,0 +1,115 @@
+"""Answers while they stream, the tree of one verify, and comparisons."""
+
+from __future__ import annotations
+
+import pytest
+
+from dflash_console.load.records import Chunk
+from dflash_console.tui.answers import Answer
+from dflash_console.tui.comparison import comparison_words
+from dflash_console.tui.prompt_runner import PromptError, make_requests
+from dflash_console.tui.tree import PictureError, draw_tree, read_pictures, summary
+
+from .support import answer_record
+
+ROUND = {
+    "round": 7,
+    "root_text": " def",
+    "tokens": [5, 6, 7, 8],
+    "token_texts": [" merge", "_sorted", " sort", "(a"],
+    "parents": [0, 1, 0, 2],
+    "logprobs": [-0.1, -0.4, -2.5, -0.9],
+    "path": [0, 1, 2],
+    "bonus_text": "(left",
+    "seconds": {"draft": 0.004, "verify": 0.036},
+}
+
+
+def streamed() -> Answer:
+    answer = Answer(0)
+    for index, (text, tokens) in enumerate((("Here", 1), (" is a", 2), (" function", 1), (" that", 4))):
+        answer.add(Chunk(0, text, 0.2 + index * 0.1, tokens=tokens, first=index == 0))
+    return answer
+
+
+def test_speed_counts_tokens_after_the_first_and_not_events() -> None:
+    assert streamed().decode_tok_s == pytest.approx(7 / 0.3)
+
+
+def test_commit_length_while_streaming_leaves_the_first_event_out() -> None:
+    assert streamed().commit_length == pytest.approx(7 / 3)
+
+
+def test_an_event_of_unknown_size_makes_the_count_unknown_and_not_wrong() -> None:
+    answer = streamed()
+    answer.add(Chunk(0, "x", 0.9, tokens=None))
+    assert answer.decode_tok_s is None
+    assert "? tokens" in answer.figures()
+
+
+def test_the_servers_own_figures_win_once_the_answer_has_ended() -> None:
+    answer = streamed()
+    answer.record = answer_record(0, "Here is a function that")
+    assert "commit 3.00" in answer.figures()
+    assert "4 verifies" in answer.figures()
+    assert "stop" in answer.figures()
+
+
+def test_a_failed_answer_shows_its_reason() -> None:
+    answer = Answer(0, record=answer_record(0, "", error="the server refused the request (400): too long"))
+    assert answer.figures() == "✗ the server refused the request (400): too long"
+
+
+def test_neighbouring_verifies_have_different_shades() -> None:
+    text = streamed().shaded(("#111111", "#222222", "#333333"))
+    grounds = [str(span.style) for span in text.spans]
+    assert text.plain == "Here is a function that"
+    assert all(left != right for left, right in zip(grounds, grounds[1:], strict=False))
+
+
+def test_same_output_is_said_for_greedy_answers_and_not_claimed_for_warm_ones() -> None:
+    left, right = answer_record(0, "abc"), answer_record(0, "abc", decode_tok_s=60.0)
+    assert "same output ✓" in comparison_words("plain", left, right, greedy=True)
+    assert "2.00×" in comparison_words("plain", left, right, greedy=True)
+    assert "same" not in comparison_words("plain", left, right, greedy=False)
+
+
+def test_another_output_names_the_place() -> None:
+    left, right = answer_record(0, "abc", token_ids=(1, 2, 3)), answer_record(0, "abd", token_ids=(1, 2, 4))
+    assert "another output ✗ from token 3 on" in comparison_words("plain", left, right, greedy=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"), [(("0", "0", "9"), "n "), (("1", "9", "9"), "T "), (("1", "0", "no"), "max "), (("1", "x", "9"), "T ")]
+)
+def test_fields_that_cannot_be_read_are_named(fields: tuple[str, str, str], name: str) -> None:
+    with pytest.raises(PromptError) as error:
+        make_requests("hello", *fields)
+    assert str(error.value).startswith(name)
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    with pytest.raises(PromptError, match="empty"):
+        make_requests("  ", "1", "0", "9")
+
+
+def test_a_verify_is_read_with_its_path_and_expectation() -> None:
+    (picture,) = read_pictures({"rounds": [ROUND]})
+    assert picture.commit_length == 3
+    assert picture.expected == pytest.approx(1 + 0.905 + 0.670 + 0.082 + 0.407, abs=0.01)
+    assert "commit 3 (expected 3.1)" in summary(picture)
+    assert "40 ms" in summary(picture)
+
+
+def test_the_tree_shows_accepted_nodes_and_where_the_target_left_it() -> None:
+    (picture,) = read_pictures([ROUND])
+    text = [line.plain for line in draw_tree(picture, accepted="green", quiet="dim")]
+    assert text[0].startswith("● ·def")
+    assert text[1].startswith("├─ ● ·merge")
+    assert any("◆ (left" in line for line in text)
+    assert any("○ ·sort" in line for line in text)
+
+
+def test_a_record_of_another_form_is_refused_in_words() -> None:
+    with pytest.raises(PictureError):
+        read_pictures({"rounds": [{"round": 1}]})

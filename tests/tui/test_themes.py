@@ -1,0 +1,65 @@
+"""Themes from files: the console's own are good, a user's broken one is explained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.color import Color
+
+from dflash_console.tui.resources import themes_folder
+from dflash_console.tui.themes import ThemeError, load_themes, read_theme
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG contrast ratio of two colours."""
+
+    def light(name: str) -> float:
+        parts = [value / 255 for value in Color.parse(name).rgb]
+        linear = [value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4 for value in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((light(one), light(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_a_dark_a_light_and_a_high_contrast_theme_come_with_the_console() -> None:
+    themes, problems = load_themes((themes_folder(),))
+    assert problems == ()
+    assert {theme.name for theme in themes} == {"ddtree-dark", "ddtree-light", "ddtree-high-contrast"}
+
+
+def test_every_colour_that_carries_words_is_readable_on_its_ground() -> None:
+    for theme in load_themes((themes_folder(),))[0]:
+        assert theme.background is not None
+        least = 7.0 if theme.name == "ddtree-high-contrast" else 4.5
+        for name in ("foreground", "success", "warning", "error", "accent", "primary"):
+            value = getattr(theme, name)
+            assert contrast(value, theme.background) >= least, f"{theme.name}: {name}"
+        assert contrast(theme.variables["quiet"], theme.background) >= 4.5
+        for shade in ("shade-1", "shade-2", "shade-3"):
+            assert contrast(str(theme.foreground), theme.variables[shade]) >= least, f"{theme.name}: {shade}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name = ", "not valid TOML"),
+        ("[colors]\nprimary = '#fff'", "needs a name"),
+        ("name = 'x'\n[colors]\nprimary = 'sparkly'", "sparkly"),
+        ("name = 'x'\n[colors]\nprimary = '#fff'\nprimray = '#fff'", "primray"),
+        ("name = 'x'\n[plot]\ndecode = '#fff'", "needs primary"),
+    ],
+)
+def test_a_broken_theme_says_what_is_wrong(text: str, says: str) -> None:
+    with pytest.raises(ThemeError, match=says):
+        read_theme(text, "mine.toml")
+
+
+def test_a_broken_file_does_not_take_the_others_away(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("name = 'mine'\n[colors]\nprimary = '#abcdef'\n")
+    (tmp_path / "bad.toml").write_text("nonsense")
+    themes, problems = load_themes((themes_folder(), tmp_path))
+    assert "mine" in {theme.name for theme in themes}
+    assert len(problems) == 1
+    assert "bad.toml" in problems[0]
