@@ -13,11 +13,11 @@ from enum import Enum
 from engine_launch.spec.drafter_config import DrafterConfig
 
 from .effective import UNGIVEN
-from .evidence.command import command_reading
+from .evidence.command import command_reading, flag_value
 from .evidence.engine_log import StartLog, log_reading
 from .evidence.reading import Known, Reading
 from .evidence.server import DISAGREE, Dialect, ServerInfo, in_effect_reading
-from .knobs import AUTO, CONFIG, OFF, Knob, Source, Value, same_value, show_value
+from .knobs import AUTO, CONFIG, OFF, Knob, Source, Value, find_knob, same_value, show_value
 
 
 class Proof(Enum):
@@ -69,11 +69,27 @@ class StartEvidence:
     def dialect(self) -> Dialect:
         return self.server.dialect if self.server is not None else Dialect.UNKNOWN
 
+    @property
+    def quiet(self) -> bool:
+        return self.argv is not None and quiet_log(self.argv)
 
-def proof_sources(knob: Knob, dialect: Dialect) -> tuple[Source, ...]:
-    """The sources that can prove ``knob`` on this engine, the strongest first; empty = none can."""
+
+QUIET_LEVELS = frozenset({"warning", "error", "critical"})
+
+
+def quiet_log(command: Sequence[str]) -> bool:
+    """Whether an engine with this command line keeps its confirmation lines to itself."""
+    return flag_value(command, find_knob("flag:--log-level")).text.lower() in QUIET_LEVELS
+
+
+def proof_sources(knob: Knob, dialect: Dialect, *, quiet: bool = False) -> tuple[Source, ...]:
+    """The sources that can prove ``knob`` on this engine, the strongest first; empty = none can.
+
+    Args:
+        quiet: the engine's log level hides its confirmation lines.
+    """
     found = []
-    if Source.LOG in knob.evidence and knob.log_keys:
+    if Source.LOG in knob.evidence and knob.log_keys and not quiet:
         found.append(Source.LOG)
     if Source.SERVER in knob.evidence and knob.internal_fields and dialect.hot:
         found.append(Source.SERVER)
@@ -104,7 +120,7 @@ def expected_value(knob: Knob, wanted: Value | None, drafter: DrafterConfig | No
 
 def prove(knob: Knob, wanted: Value | None, evidence: StartEvidence) -> KnobProof:
     """Judge one setting. One source that shows another value outweighs all that show the wanted one."""
-    sources = proof_sources(knob, evidence.dialect)
+    sources = proof_sources(knob, evidence.dialect, quiet=evidence.quiet)
     expected = expected_value(knob, wanted, evidence.drafter)
     if expected is None:
         return _left_to_engine(knob, evidence)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 
-from ..evidence.command import flag_value
 from ..evidence.engine_log import StartLog
 from ..evidence.journal import LogLine
 from ..evidence.server import ServerInfo, in_effect_reading, parse_server_info
@@ -15,14 +14,13 @@ from ..hosts.service import RunState
 from ..hosts.transport import HostError
 from ..knobs import KNOBS, Knob, KnobError, Value, find_knob, same_value, show_value
 from ..plan import Plan
-from ..proof import KnobProof, StartEvidence, prove
+from ..proof import KnobProof, StartEvidence, prove, quiet_log
 from ..session import HostSession
 from .judge import judge
 from .operation import Operation
 from .records import StageFailed, Timeouts, Verdict
 
 STAGES = ("checks", "change", "log line", "server", "prompt", "write", "truth")
-QUIET_LEVELS = frozenset({"warning", "error", "critical"})
 PROMPT_TOKENS = 4
 """Enough to show that a verify works; a hot change is to be confirmed within two seconds."""
 
@@ -79,9 +77,8 @@ class HotApply:
     async def _log_line(self, cursor: str, before: ServerInfo) -> tuple[StartLog | None, list[LogLine]]:
         """Wait for the line of every setting that really changes."""
         expected = {knob.hot_name: knob for knob in self._changing(before)}
-        level = flag_value(await self._argv(), find_knob("flag:--log-level")).text.lower()
-        if not expected or level in QUIET_LEVELS:
-            self._operation.skip("log line", f"--log-level {level} hides it" if expected else "the values are in effect already")
+        if not expected or quiet_log(await self._argv()):
+            self._operation.skip("log line", "--log-level hides it" if expected else "the values are in effect already")
             return None, []
         log, lines = StartLog(), []
         async with self._operation.stage("log line", Verdict.NO_LINE) as notes:

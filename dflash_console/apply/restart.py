@@ -20,7 +20,7 @@ from .journal import OperationJournal
 from .judge import judge, wrong_value
 from .operation import Operation
 from .records import StageFailed, Timeouts, Verdict
-from .start import Before, StartFollower, await_restart, look_before, read_argv
+from .start import Before, StartFollower, await_restart, last_words, look_before, read_argv
 
 STAGES = (
     "checks",
@@ -167,11 +167,9 @@ class RestartApply:
         await asyncio.sleep(0.3)
         state = await self._session.service.state()
         lines = await self._session.service.lines(invocation_id=self._operation.invocation_id, limit=400)
-        log = StartLog().add_all(lines)
-        said = log.raised or next((line.text for line in reversed(lines) if line.origin == "engine" and line.text.strip()), "")
+        said, shown = last_words(lines, StartLog().add_all(lines))
         how = f"status {state.exit_status}" if state.exit_status is not None else state.result
-        reason = f"the process died at once ({how})" + (f": {said}" if said else f": {state.detail}")
-        raise StageFailed(Verdict.PROCESS_DIED, reason, tuple(line for line in lines if line.origin == "engine")[-6:])
+        raise StageFailed(Verdict.PROCESS_DIED, f"the process died at once ({how}): {said or state.detail}", shown)
 
     def _check_early(self, log: StartLog) -> None:
         if log.confirmation is None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from ..evidence.engine_log import Phase, StartLog
@@ -32,6 +33,7 @@ MILESTONES = (
 )
 """Stages that the log marks, in order, each with the phases of which the first that can come closes it."""
 POLL_S = 0.15
+_ERROR = re.compile(r"\berror\b|Error\b|fatal|cannot|failed", re.IGNORECASE)
 LAST_LINES = 6
 
 
@@ -190,13 +192,12 @@ class StartFollower:
         else:
             how = f"status {state.exit_status}" if state.exit_status is not None else state.result or "unknown"
             reason = f"the process died while waiting for {waited} ({how})"
-        if said := log.raised or _last_engine_line(lines):
-            reason += f": {said}"
-        raise StageFailed(Verdict.PROCESS_DIED, reason, tuple(line for line in lines if line.origin == "engine")[-LAST_LINES:])
+        said, shown = last_words(lines, log)
+        raise StageFailed(Verdict.PROCESS_DIED, f"{reason}: {said}" if said else reason, shown)
 
     def _timed_out(self) -> None:
         waited = self._waiting_for()
-        last = _last_engine_line(self.lines)
+        last = next((line.text for line in reversed(self.lines) if line.origin == "engine" and line.text.strip()), "")
         reason = f"timed out after {self._timeouts.ready:g} s while waiting for {waited}; the process still runs"
         reason += f", its last line: {last}" if last else " and has printed nothing"
         raise StageFailed(Verdict.TIMED_OUT, reason, tuple(self.lines[-LAST_LINES:]))
@@ -244,5 +245,13 @@ async def read_argv(transport: Transport, pid: int) -> tuple[str, ...]:
         return ()
 
 
-def _last_engine_line(lines: tuple[LogLine, ...] | list[LogLine]) -> str:
-    return next((line.text for line in reversed(lines) if line.origin == "engine" and line.text.strip()), "")
+def last_words(lines: Sequence[LogLine], log: StartLog) -> tuple[str, tuple[LogLine, ...]]:
+    """What a start that ended said of the reason, and the lines to show: the exception that was raised, else the last line that
+    speaks of an error, else the last line. The last line alone is not enough: output and errors come through two pipes."""
+    engine = [line for line in lines if line.origin == "engine" and line.text.strip()]
+    errors = [line for line in engine if _ERROR.search(line.text)]
+    said = log.raised or (errors or engine or [LogLine("")])[-1].text
+    shown = engine[-LAST_LINES:]
+    if errors and errors[-1] not in shown:
+        shown = [errors[-1], *shown[1:]]
+    return said, tuple(shown)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -36,12 +35,14 @@ _STATES = {
 class ProcessService:
     """One unit on this machine: a :class:`~dflash_console.hosts.service.Service`."""
 
-    def __init__(self, transport: Transport, folder: Path) -> None:
+    def __init__(self, transport: Transport, folder: Path, *, job_timeout: float = 60.0) -> None:
+        """``job_timeout``: seconds after which a restart that waits for the old engine's end is given up."""
         self._transport = transport
         self._folder = folder
         self._path = str(folder / UNIT_NAME)
         self._log = ProcessLog(transport, str(folder))
         self._boot = proc.boot_id()
+        self._job_timeout = job_timeout
 
     @property
     def unit(self) -> str:
@@ -146,7 +147,7 @@ class ProcessService:
         await self._manage("stop", timeout)
 
     async def restart(self) -> None:
-        await self._manage("restart")
+        await self._manage("restart", self._job_timeout)
 
     async def cursor(self) -> str:
         return await self._log.end()
@@ -170,15 +171,21 @@ class ProcessService:
     @contextlib.asynccontextmanager
     async def lock(self, holder: str) -> AsyncIterator[None]:
         # A flock dies with the process that holds it, so a crashed console never leaves the unit locked.
-        handle = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = str(self._folder / "lock")
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise HostFileError(path, f"the lock {path} cannot be opened: {error.strerror}") from None
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 said = os.pread(handle, 4096, 0).decode("utf-8", "replace").strip() or "someone"
                 raise HostError(f"{self.unit} is being changed by {said}; wait until that is done") from None
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(f"{holder} (pid {os.getpid()})", ensure_ascii=False).strip('"').encode(), 0)
+            with contextlib.suppress(OSError):
+                # Who holds it is a courtesy; a full disk must not stop an operation that may free it.
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"{holder} (pid {os.getpid()})".encode(), 0)
             yield
         finally:
             os.close(handle)

@@ -12,7 +12,7 @@ from ..evidence.reading import Known
 from ..evidence.secrets import mask_argv
 from ..evidence.server import Dialect
 from ..knobs import KnobError, Value, find_knob
-from ..proof import proof_sources, proof_words
+from ..proof import proof_sources, proof_words, quiet_log
 from ..state import HostState
 from .findings import Case, find_all, hot_refusal
 from .masking import mask_values, secret_values
@@ -52,7 +52,7 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
     command = _command(config.command, {name: value for name, value in written.items() if find_knob(name).flags})
     old_text = next((source.text for source in config.sources if source.path == target), "")
     new_text = old_text if command == config.command else render(command)
-    changes = _changes(state, change, mode)
+    changes = _changes(state, change, mode, quiet=quiet_log(command))
     case = Case(state, change, mode, survey, config.command, command, changes, command != config.command, refusals)
     secrets = secret_values((*config.command, *command), config.environment)
     hot = mode is Mode.HOT and not refusals
@@ -104,7 +104,7 @@ def _command(command: tuple[str, ...], settings: dict[str, Value | None]) -> tup
     return command
 
 
-def _changes(state: HostState, change: Change, mode: Mode) -> tuple[KnobChange, ...]:
+def _changes(state: HostState, change: Change, mode: Mode, *, quiet: bool) -> tuple[KnobChange, ...]:
     # Before the first start nothing is known of the engine; the embedded host's will be the embedded engine.
     dialect = Dialect.EMBEDDED if state.embedded else Dialect.UNKNOWN
     if state.server is not None:
@@ -112,7 +112,7 @@ def _changes(state: HostState, change: Change, mode: Mode) -> tuple[KnobChange, 
     found = []
     for name, value in change.settings.items():
         knob = find_knob(name)
-        sources = proof_sources(knob, dialect)
+        sources = proof_sources(knob, dialect, quiet=quiet)
         how = proof_words(knob, sources)
         if mode is Mode.HOT:
             how = f"its change line in this start's log and {how.rpartition(' and ')[2]}"

@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import FrameType
 
 FLAGS = {
+    "--log-level": "info",
     "--port": "30000",
     "--speculative-algorithm": "DDTREE",
     "--speculative-ddtree-budget": "8",
@@ -36,7 +37,12 @@ HOT = {
 }
 
 
+QUIET = "warning" in sys.argv
+
+
 def say(text: str) -> None:
+    if QUIET:
+        return
     print(time.strftime("[%Y-%m-%d %H:%M:%S] ") + text, flush=True)
 
 
@@ -104,6 +110,10 @@ class Engine:
         )
 
     def server_info(self) -> dict[str, object]:
+        if "foreign" in self.faults:
+            # As stock SGLang: the flags, echoed twice, and nothing computed.
+            echo = {"speculative_algorithm": self.algorithm, "speculative_draft_window_size": self.asked["window"] or None}
+            return {**echo, "model_path": "/models/target", "internal_states": [echo], "version": "0.5.17"}
         return {
             "speculative_algorithm": self.algorithm,
             "speculative_ddtree_budget": self.asked["budget"],
@@ -187,7 +197,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(404, b'{"detail":"Not Found"}')
 
     def generate(self, body: dict[str, object]) -> None:
-        if "bad-answer" in self.engine.faults:
+        broken_hot = "bad-answer-hot" in self.engine.faults and self.engine.values != self.engine.asked
+        if "bad-answer" in self.engine.faults or broken_hot:
             self.answer(500, b'{"error":{"message":"CUDA error: an illegal memory access was encountered"}}')
             return
         self.engine.running += 1

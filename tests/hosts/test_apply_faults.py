@@ -1,0 +1,414 @@
+"""Every way in which an apply can go wrong, each with the verdict that it must get. Nothing is mocked: engines die, hang, lie."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dflash_console.apply import StageEvent, StageStatus, Timeouts, Verdict, apply_plan
+from dflash_console.config import Config, Sampling
+from dflash_console.evidence.server import in_effect_reading
+from dflash_console.hosts import proc
+from dflash_console.hosts.process import ProcessService
+from dflash_console.hosts.service import RunState
+from dflash_console.hosts.supervisor_state import read_state
+from dflash_console.knobs import KNOBS
+from dflash_console.plan import Change, Mode
+
+from .conftest import MakeUnit
+from .sessions import FAST, change, session_on, stage, started
+
+IMPATIENT = Timeouts(restart=2.0, ready=1.5, prompt=5.0, drain=0.6, hot=0.6)
+
+
+@contextmanager
+def port_held(port: int) -> Iterator[None]:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        yield
+
+
+async def test_an_engine_that_exits_at_once_has_died_and_its_last_words_are_quoted(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit(faults="16=exit")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        result = await change(session, {"tree_budget": 16})
+        assert result.verdict is Verdict.PROCESS_DIED
+        assert "RuntimeError: no kernel image" in result.reason
+        assert any("RuntimeError" in line.text for line in result.lines)
+        assert (result.confirmed, result.rolled_back) == (False, False)
+
+
+async def test_an_engine_that_ignores_the_flag_runs_with_another_value(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit(faults="16=ignore-flag;16=hang")
+    async with session_on(tmp_path) as session:
+        result = await change(session, {"tree_budget": 16, "draft_window": 512})
+        assert result.verdict is Verdict.OTHER_VALUE
+        assert "compact draft cache is off, not 512" in result.reason
+        assert [line.text.partition("draft runner")[1] for line in result.lines] == ["draft runner"]
+        # It hangs before it is ready, so the verdict came from the log alone, without waiting for the rest of the start.
+        assert stage(result, "KV pool").status is StageStatus.FAILED or result.stages[-1].status is StageStatus.FAILED
+
+
+async def test_a_port_that_was_taken_meanwhile_ends_the_engine_and_is_named(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
+        with port_held(unit.port):
+            result = await apply_plan(session, plan, timeouts=FAST)
+        assert result.verdict is Verdict.PROCESS_DIED
+        assert f"port {unit.port} is in use" in result.reason
+
+
+async def test_a_port_that_is_taken_blocks_the_plan(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        with port_held(unit.port):
+            plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
+            result = await apply_plan(session, plan, timeouts=FAST)
+        assert [finding.code for finding in plan.errors] == ["port_busy"]
+        assert result.verdict is Verdict.REFUSED
+        assert (await session.service.state()).state is RunState.STOPPED
+
+
+async def test_an_engine_that_hangs_before_it_is_ready_times_out_with_the_stage_and_its_last_line(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    make_unit(faults="16=hang")
+    async with session_on(tmp_path) as session:
+        result = await change(session, {"tree_budget": 16}, timeouts=IMPATIENT)
+        assert result.verdict is Verdict.TIMED_OUT
+        assert "while waiting for ready" in result.reason
+        assert "max_total_num_tokens=8192" in result.reason
+
+
+class LazyService(ProcessService):
+    """A service manager that takes a restart and does nothing: exit status 0, as the script in a cron job would see it."""
+
+    async def restart(self) -> None:
+        pass
+
+
+async def test_a_restart_that_does_not_restart_is_known_by_the_invocation_id(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        first = await started(session)
+        session.service = LazyService(unit.transport, unit.folder)
+        result = await change(session, {"tree_budget": 16}, timeouts=IMPATIENT)
+        assert result.verdict is Verdict.NO_RESTART
+        assert "the invocation id did not change" in result.reason
+        assert result.invocation_id is None
+        assert (await session.service.state()).invocation_id == first.invocation_id
+
+
+async def test_a_service_manager_that_hangs_is_no_restart_and_its_own_words_are_quoted(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        await started(session)
+        session.service = ProcessService(unit.transport, unit.folder, job_timeout=1.0)
+        recorded = read_state(unit.folder)
+        assert recorded is not None
+        os.kill(recorded.supervisor.pid, signal.SIGSTOP)
+        try:
+            result = await change(session, {"tree_budget": 16}, timeouts=IMPATIENT)
+        finally:
+            os.kill(recorded.supervisor.pid, signal.SIGCONT)
+        assert result.verdict is Verdict.NO_RESTART
+        assert "did not stop the engine within 1 s" in result.reason
+
+
+async def test_a_broken_drafter_ends_the_engine_and_the_reason_is_its_own_sentence(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit(faults="16=broken-drafter")
+    async with session_on(tmp_path) as session:
+        result = await change(session, {"tree_budget": 16})
+        assert result.verdict is Verdict.PROCESS_DIED
+        assert "config.json has no block_size" in result.reason
+        assert stage(result, "weights").status is StageStatus.FAILED
+
+
+async def test_a_drafter_that_is_not_there_blocks_the_plan(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit()
+    async with session_on(tmp_path) as session:
+        plan = await session.plan(Change({"drafter": str(tmp_path / "nothing")}, Mode.RESTART))
+        assert [finding.code for finding in plan.errors] == ["drafter_broken"]
+
+
+async def test_a_full_disk_at_the_write_changes_nothing(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        first = await started(session)
+        text = unit.file.read_text()
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+        def fill(event: StageEvent) -> None:
+            if event.stage.name == "write":
+                full = event.stage.status is StageStatus.RUNNING
+                resource.setrlimit(resource.RLIMIT_FSIZE, (0 if full else soft, hard))
+
+        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
+        try:
+            result = await apply_plan(session, plan, timeouts=FAST, on_event=fill)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert result.verdict is Verdict.WRITE_FAILED
+        assert unit.file.read_text() == text
+        assert sorted(path.name for path in unit.folder.iterdir() if path.name.startswith(".")) == [], "no half file is left"
+        assert (await session.service.state()).invocation_id == first.invocation_id
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=False, capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("mounting a small file system needs root on this machine")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+async def test_a_really_full_file_system_is_said_to_be_full(make_unit: MakeUnit, tmp_path: Path, small_disk: Path) -> None:
+    unit = make_unit()
+    (small_disk / "service.toml").write_text(unit.file.read_text())
+    (small_disk / "kept").symlink_to(tmp_path)
+    (small_disk / "fill").write_bytes(b"x" * 61_440)
+    unit.folder.rename(tmp_path / "elsewhere")
+    unit.folder.symlink_to(small_disk)
+    async with session_on(tmp_path) as session:
+        result = await change(session, {"tree_budget": 16})
+    assert result.verdict is Verdict.WRITE_FAILED
+    assert "no space left" in result.reason
+    assert "ddtree-budget" not in (small_disk / "service.toml").read_text()
+
+
+async def test_an_engine_that_dies_right_after_it_was_ready_is_not_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit(faults="16=die-after-ready")
+    async with session_on(tmp_path) as session:
+        result = await change(session, {"tree_budget": 16})
+        assert result.verdict in (Verdict.PROCESS_DIED, Verdict.BAD_ANSWER)
+        assert not result.confirmed
+
+
+async def test_an_engine_that_cannot_answer_a_prompt_is_not_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit(faults="16=bad-answer")
+    async with session_on(tmp_path) as session:
+        result = await change(session, {"tree_budget": 16})
+        assert result.verdict is Verdict.BAD_ANSWER
+        assert "illegal memory access" in result.reason
+
+
+async def test_a_foreign_engine_without_a_confirmation_line_is_not_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit(faults="*=foreign;*=no-line")
+    async with session_on(tmp_path) as session:
+        result = await change(session, {"draft_window": 512})
+        assert result.verdict is Verdict.NO_LINE
+        assert "no line of this start confirms compact draft cache 512" in result.reason
+
+
+async def test_a_foreign_engine_is_confirmed_by_its_log_and_not_by_the_flags_that_it_echoes(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    make_unit(faults="*=foreign")
+    async with session_on(tmp_path) as session:
+        result = await change(session, {"draft_window": 512})
+        assert result.verdict is Verdict.CONFIRMED
+        assert "log line" in result.reason
+
+
+async def test_a_foreign_engine_with_a_quiet_log_is_unknown_and_not_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit("--log-level", "warning", faults="*=foreign")
+    async with session_on(tmp_path) as session:
+        result = await change(session, {"draft_window": 512})
+        assert result.verdict is Verdict.UNKNOWN
+        assert not result.confirmed
+        assert "not confirmable" in result.reason
+
+
+async def test_an_embedded_engine_with_a_quiet_log_is_confirmed_by_what_it_computed(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit("--log-level", "warning")
+    async with session_on(tmp_path) as session:
+        result = await change(session, {"draft_window": 512})
+        assert result.verdict is Verdict.CONFIRMED, result.reason
+        hot = await change(session, {"tree_budget": 16}, Mode.HOT)
+        assert hot.verdict is Verdict.CONFIRMED, hot.reason
+        assert stage(hot, "log line").status is StageStatus.SKIPPED
+
+
+async def test_a_hot_change_that_the_engine_refuses_is_refused(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit(faults="*=refuse-hot")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        result = await change(session, {"tree_budget": 16}, Mode.HOT)
+        assert (result.verdict, result.confirmed) == (Verdict.REFUSED, False)
+
+
+async def test_a_hot_change_that_is_only_said_to_be_done_is_not_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit(faults="*=pretend-hot")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        result = await change(session, {"tree_budget": 16}, Mode.HOT, timeouts=IMPATIENT)
+        assert result.verdict is Verdict.NO_LINE
+        assert "speculative_ddtree_budget" in result.reason
+
+
+async def test_a_hot_plan_from_before_a_restart_is_refused(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit()
+    async with session_on(tmp_path) as session:
+        await started(session)
+        plan = await session.plan(Change({"tree_budget": 16}, Mode.HOT))
+        assert (await change(session, {"layers_window": "off"})).confirmed
+        result = await apply_plan(session, plan, timeouts=FAST)
+        assert result.verdict is Verdict.REFUSED
+        assert "was changed since the plan" in result.reason or "restarted since" in result.reason
+
+
+async def test_a_file_that_changed_after_the_plan_is_not_overwritten(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
+        unit.file.write_text(unit.file.read_text() + "\n# by a colleague\n")
+        result = await apply_plan(session, plan, timeouts=FAST)
+        assert result.verdict is Verdict.REFUSED
+        assert "changed since the plan was made" in result.reason
+        assert unit.file.read_text().endswith("# by a colleague\n")
+
+
+async def test_two_people_cannot_apply_at_once(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    other = ProcessService(unit.transport, unit.folder)
+    async with session_on(tmp_path) as session, other.lock("apply by ada"):
+        result = await change(session, {"tree_budget": 16})
+        assert result.verdict is Verdict.REFUSED
+        assert "apply by ada" in result.reason
+
+
+async def test_read_only_refuses(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    text = unit.file.read_text()
+    async with session_on(tmp_path, config=Config(read_only=True, sampling=Sampling(0.2))) as session:
+        result = await change(session, {"tree_budget": 16})
+        assert result.verdict is Verdict.REFUSED
+    assert unit.file.read_text() == text
+
+
+@pytest.mark.parametrize("fault", ["exit", "hang", "ignore-flag", "bad-answer", "broken-drafter"])
+async def test_an_automatic_roll_back_restores_restarts_and_confirms_the_old_configuration(
+    fault: str, make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8", "--speculative-draft-window-size", "256", faults=f"16={fault}")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        text = unit.file.read_text()
+        result = await change(
+            session, {"tree_budget": 16, "draft_window": 512}, rollback=True, timeouts=Timeouts(restart=10, ready=3, prompt=5)
+        )
+        assert not result.confirmed
+        assert result.rolled_back, result.reason
+        assert result.rollback is not None
+        assert "tree budget 8 (log line" in result.rollback.reason
+        assert unit.file.read_text() == text
+        state = await session.watcher.refresh()
+        assert state.server is not None
+        assert in_effect_reading(state.server.value, KNOBS["draft_window"]).value == 256
+
+
+async def test_a_roll_back_that_fails_too_has_a_verdict_of_its_own(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8", faults="16=exit")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
+        blocker = socket.socket()
+        blocker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+        def block(event: StageEvent) -> None:
+            if event.rolling_back and event.stage.name == "checks" and event.stage.status is StageStatus.DONE:
+                blocker.bind(("127.0.0.1", unit.port))
+                blocker.listen()
+
+        with blocker:
+            result = await apply_plan(session, plan, rollback_on_failure=True, timeouts=FAST, on_event=block)
+        assert result.verdict is Verdict.ROLLBACK_FAILED
+        assert not result.rolled_back
+        assert "no kernel image" in result.reason, "what began it"
+        assert "is in use" in result.reason, "what stopped the roll-back"
+
+
+async def test_rolling_back_a_service_that_was_stopped_stops_it_again(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit(faults="16=hang")
+    text = unit.file.read_text()
+    async with session_on(tmp_path) as session:
+        result = await change(session, {"tree_budget": 16}, rollback=True, timeouts=IMPATIENT)
+        assert (result.verdict, result.rolled_back) == (Verdict.TIMED_OUT, True)
+        assert (await session.service.state()).state is RunState.STOPPED
+        assert unit.file.read_text() == text
+
+
+async def test_a_failed_hot_change_is_taken_back(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit("--speculative-ddtree-budget", "8", faults="8=bad-answer-hot")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        result = await change(session, {"tree_budget": 16}, Mode.HOT, rollback=True)
+        assert (result.verdict, result.rolled_back) == (Verdict.BAD_ANSWER, True), result.reason
+        state = await session.watcher.refresh()
+        assert state.server is not None
+        assert in_effect_reading(state.server.value, KNOBS["tree_budget"]).value == 8
+
+
+async def test_running_requests_are_counted_and_drained_before_the_stop(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit()
+    async with session_on(tmp_path) as session:
+        await started(session)
+        http = await session.engine()
+        body = {"text": "x", "sampling_params": {"custom_params": {"hold_s": 0.8}}}
+        request = asyncio.create_task(http._request("POST", "/generate", body))
+        await asyncio.sleep(0.3)
+        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
+        assert "cuts_requests" in [finding.code for finding in plan.warnings]
+        result = await apply_plan(session, plan, drain=True, timeouts=FAST)
+        assert result.confirmed, result.reason
+        assert stage(result, "drain").seconds > 0.2
+        assert b"meta_info" in await request, "the request was answered to its end"
+
+
+async def test_a_drain_that_takes_too_long_restarts_nothing_and_puts_the_file_back(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        first = await started(session)
+        text = unit.file.read_text()
+        http = await session.engine()
+        body = {"text": "x", "sampling_params": {"custom_params": {"hold_s": 3}}}
+        request = asyncio.create_task(http._request("POST", "/generate", body))
+        await asyncio.sleep(0.3)
+        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
+        result = await apply_plan(session, plan, drain=True, timeouts=IMPATIENT)
+        assert result.verdict is Verdict.TIMED_OUT
+        assert "1 requests still run" in result.reason
+        assert (await session.service.state()).invocation_id == first.invocation_id
+        assert unit.file.read_text() == text
+        await request
+
+
+async def test_no_engine_is_left_behind_by_a_failed_apply(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit(faults="16=orphan;16=bad-answer")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        result = await change(session, {"tree_budget": 16}, rollback=True)
+        assert result.rolled_back, result.reason
+        failed_start = next(found for found in result.stages if found.name == "restart").evidence
+        invocations = [line.invocation_id for line in await session.service.lines() if line.invocation_id]
+        broken = next(found for found in dict.fromkeys(invocations) if found and found[:8] in failed_start.partition("→")[2])
+        assert proc.started_with("INVOCATION_ID", broken) == []
