@@ -227,7 +227,7 @@ class _BlockMasks:
 
 
 def block_visibility(context: Tensor, start: int, block_size: int, window: int, causal: bool) -> Tensor:
-    """What each slot of a block may attend to, ``[b, context + b]`` bool; the one rule for training and serving.
+    """What each slot of a block may attend to, ``[b, context + b]`` bool (a test holds training's masks to the same rule).
 
     A context token at position ``p`` is seen by slot ``i`` of a block whose anchor is at ``start`` when
     ``p >= start + i - (window - 1)`` (the query takes one place of the window; 0 = no window). In the block itself, a causal

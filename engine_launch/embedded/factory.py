@@ -144,8 +144,6 @@ def build_engine(options: EngineOptions, log: EngineLog) -> EmbeddedEngine:
     from engine_launch.embedded.tokenizer import Tokenizer
 
     torch.set_num_threads(options.threads or len(os.sched_getaffinity(0)))
-    # Denormals slow a CPU down a hundredfold and mean nothing here.
-    torch.set_flush_denormal(True)
     begin = time.monotonic()
     log.loading(LoadProgress(ModelPart.TARGET, 0, 1))
     prepared = found or prepare(gguf, dtype, lambda done, total: log.loading(LoadProgress(ModelPart.TARGET, done, total)))
