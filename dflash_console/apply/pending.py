@@ -99,7 +99,9 @@ class _Pending:
                 except asyncio.CancelledError:
                     self.journal.note(abandoned=True)
                     raise
-                if result.verdict is not Verdict.REFUSED:
+                if result.verdict is Verdict.REFUSED:
+                    self.journal.note(abandoned=True)
+                else:
                     self.journal.end(result.verdict.value, result.reason)
         except HostError as error:
             result = self.operation.result(Verdict.REFUSED, str(error))

@@ -1,0 +1,31 @@
+"""A console that is killed at a given stage of an apply: ``killed_console.py FOLDER STAGE STATUS hot|restart``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from dflash_console.apply import StageEvent, apply_plan
+from dflash_console.paths import Paths
+from dflash_console.plan import Change, Mode
+from dflash_console.session import open_session
+
+
+async def main(folder: Path, name: str, status: str, mode: Mode) -> None:
+    session = await open_session(unit="engine", paths=Paths(folder / "config", folder / "state", folder / "cache"))
+
+    def kill(event: StageEvent) -> None:
+        if event.stage.name == name and event.stage.status.value == status:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if mode is Mode.HOT:
+        await session.watcher.settled()
+    plan = await session.plan(Change({"tree_budget": 16}, mode))
+    await apply_plan(session, plan, on_event=kill)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], Mode(sys.argv[4])))
