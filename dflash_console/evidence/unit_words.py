@@ -1,0 +1,128 @@
+"""systemd's words: how a command line or a list of assignments in a unit file is split, and how variables enter it.
+
+Source: systemd.service(5), "Command lines", and ``extract_first_word`` of systemd 252. Quotes are removed anywhere in a
+word, and C escapes count inside both kinds of quotes. ``%`` specifiers are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\", '"': '"', "'": "'", "s": " "}
+_HEX = {"x": 2, "u": 4, "U": 8}
+_BLANKS = " \t\n\r"
+PREFIXES = "@-:+!|"
+"""Characters before an executable's path that change how it is run."""
+
+
+@dataclass(frozen=True)
+class UnitWord:
+    """One word of a value."""
+
+    value: str
+    start: int
+    end: int
+    """``value[start:end]`` of the assignment is the word as written."""
+    spans: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    """For each character of the word: where in the assignment's value it is written."""
+    odd_escapes: bool = False
+    """Holds an escape that systemd does not know; it is kept as written, with a warning in the journal."""
+
+
+def split_words(value: str, *, c_escapes: bool = True) -> tuple[UnitWord, ...]:
+    """The words of an assignment's value. An unclosed quote runs to the end (systemd would ignore the whole line).
+
+    Without ``c_escapes`` a backslash only makes the next character an ordinary one: so are a variable's words split.
+    """
+    words: list[UnitWord] = []
+    at = 0
+    while at < len(value):
+        if value[at] in _BLANKS:
+            at += 1
+            continue
+        word, at = _word(value, at, c_escapes)
+        words.append(word)
+    return tuple(words)
+
+
+def _word(value: str, start: int, c_escapes: bool) -> tuple[UnitWord, int]:
+    characters: list[str] = []
+    spans: list[tuple[int, int]] = []
+    quote, odd, at = "", False, start
+    while at < len(value) and (quote or value[at] not in _BLANKS):
+        character = value[at]
+        if character == "\\":
+            text, end, known = _escape(value, at) if c_escapes else (value[at + 1 : at + 2], at + 2, True)
+            odd = odd or not known
+            characters += text
+            spans += [(at, end)] * len(text)
+            at = min(end, len(value))
+        elif character == quote:
+            quote, at = "", at + 1
+        elif not quote and character in "'\"":
+            quote, at = character, at + 1
+        else:
+            characters.append(character)
+            spans.append((at, at + 1))
+            at += 1
+    return UnitWord("".join(characters), start, at, tuple(spans), odd), at
+
+
+def _escape(value: str, at: int) -> tuple[str, int, bool]:
+    """(characters, place after, known) of the escape at ``at``."""
+    mark = value[at + 1 : at + 2]
+    if mark in _ESCAPES and mark:
+        return _ESCAPES[mark], at + 2, True
+    if mark in _HEX:
+        digits = value[at + 2 : at + 2 + _HEX[mark]]
+        code = int(digits, 16) if len(digits) == _HEX[mark] and all(d in "0123456789abcdefABCDEF" for d in digits) else 0
+        if 0 < code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF:
+            return chr(code), at + 2 + len(digits), True
+    digits = value[at + 1 : at + 4]
+    if len(digits) == 3 and all(d in "01234567" for d in digits) and 0 < int(digits, 8) < 256:
+        return chr(int(digits, 8)), at + 4, True
+    return "\\", at + 1, False
+
+
+def quote_word(word: str) -> str:
+    """``word`` so that :func:`split_words` gives it back, specifiers and variables in it included as they are."""
+    if word and all(character.isprintable() and character not in " \t\n\r'\"\\;#" for character in word):
+        return word
+    escaped = "".join(_quoted(character) for character in word)
+    return f'"{escaped}"'
+
+
+def _quoted(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    if character in "\n\r\t":
+        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[character]
+    if ord(character) < 32 or ord(character) == 127:
+        return f"\\x{ord(character):02x}"
+    return character
+
+
+def expand(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The arguments after systemd's variable expansion (systemd.service(5)): a word that is ``$NAME`` alone becomes as many
+    words as its value has, ``${NAME}`` anywhere becomes its value as it is, ``$$`` is ``$``. Unset variables are empty."""
+    expanded: list[str] = []
+    for word in words:
+        if word.startswith("$") and word[1:2] not in ("", "{", "$"):
+            expanded += [part.value for part in split_words(environment.get(word[1:], ""), c_escapes=False)]
+        else:
+            expanded.append(_braces(word, environment))
+    return tuple(expanded)
+
+
+def _braces(word: str, environment: Mapping[str, str]) -> str:
+    result, at = "", 0
+    while at < len(word):
+        close = word.find("}", at)
+        if word.startswith("$$", at):
+            result, at = result + "$", at + 2
+        elif word.startswith("${", at) and close > 0:
+            result, at = result + environment.get(word[at + 2 : close], ""), close + 1
+        else:
+            result, at = result + word[at], at + 1
+    return result
