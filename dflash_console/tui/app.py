@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, ComposeResult, SystemCommand
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.theme import Theme
 from textual.widgets import ContentSwitcher
 
 from ..hosts.service import RunState
@@ -29,7 +30,7 @@ from .themes import DEFAULT_THEME, load_themes
 from .widgets.change_bar import ChangeBar
 from .widgets.header import StatusHeader
 from .widgets.key_line import KeyLine
-from .widgets.panel import Panel
+from .widgets.panel import Panel, Recoloured
 from .widgets.tab_line import TabLine
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class ConsoleApp(App[None]):
         self.model = ConsoleModel()
         self._operations: Operations | None = None
         self._drift_key: tuple[int, ...] = ()
-        self._plots_loaded = False
+        self.plots_loaded = False
         self._start_embedded = False
         self._load_theme()
         self._load_keymap()
@@ -102,10 +103,11 @@ class ConsoleApp(App[None]):
 
     def _load_keymap(self) -> None:
         self._key_problems: tuple[str, ...] = ()
+        self._keys: dict[str, str] = {}
         if not self._settings.keymap:
             return
-        good, self._key_problems = check_keymap(self._settings.keymap, self._known_bindings())
-        self.set_keymap(good)
+        self._keys, self._key_problems = check_keymap(self._settings.keymap, self._known_bindings())
+        self.set_keymap(self._keys)
 
     @property
     def user_theme_names(self) -> frozenset[str]:
@@ -128,6 +130,7 @@ class ConsoleApp(App[None]):
 
     def on_mount(self) -> None:
         self._show_tabs()
+        self.theme_changed_signal.subscribe(self, self._recolour)
         self.call_after_refresh(self._start)
 
     def _start(self) -> None:
@@ -202,13 +205,14 @@ class ConsoleApp(App[None]):
         self.notify(message.sentence, title="Host", severity="error", timeout=20, markup=False)
 
     def on_plot_library_loaded(self) -> None:
-        self._plots_loaded = True
+        self.plots_loaded = True
         for pane in self.query(Pane):
             pane.plots_ready()
 
     def _tick(self) -> None:
         """Ages go on when nothing arrives. Costs one line of text; nothing is repainted when it is the same."""
-        self._show_header()
+        if self.screen_stack:
+            self._show_header()
 
     def _judge_drift(self) -> None:
         """The drift table's verdict, judged anew only when something that it reads was read anew."""
@@ -232,7 +236,15 @@ class ConsoleApp(App[None]):
             busy=self.model.busy,
             problem=self.model.connection_problem,
         )
-        self.screen_stack[0].query_one(StatusHeader).show_facts(facts)
+        for header in self.screen_stack[0].query(StatusHeader):
+            header.show_facts(facts)
+
+    def _recolour(self, theme: Theme) -> None:
+        """Texts carry their colours with them, so another theme means writing them anew."""
+        for widget in self.screen_stack[0].query("*"):
+            if isinstance(widget, Recoloured):
+                widget.redraw()
+        self.pane.show(self.model)
 
     # Panes
 
@@ -249,7 +261,7 @@ class ConsoleApp(App[None]):
             from .screens import make_pane
 
             await switcher.mount(make_pane(name, self.model))
-            if self._plots_loaded:
+            if self.plots_loaded:
                 switcher.query_one(f"#{name}", Pane).plots_ready()
         switcher.current = name
         self._show_tabs()
@@ -401,7 +413,10 @@ class ConsoleApp(App[None]):
     def action_help(self) -> None:
         from .screens.help import HelpScreen
 
-        self.push_screen(HelpScreen(self.active_bindings))
+        bindings = [binding for binding in (*self.pane.BINDINGS, *APP_BINDINGS) if isinstance(binding, Binding)]
+        self.push_screen(
+            HelpScreen([replace(binding, key=self._keys.get(binding.id or "", binding.key)) for binding in bindings])
+        )
 
     def action_leave(self) -> None:
         """Quit; asks only when an operation is under way."""

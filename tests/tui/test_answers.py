@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from dflash_console.load.records import Chunk
@@ -64,7 +66,7 @@ def test_neighbouring_verifies_have_different_shades() -> None:
     text = streamed().shaded(("#111111", "#222222", "#333333"))
     grounds = [str(span.style) for span in text.spans]
     assert text.plain == "Here is a function that"
-    assert all(left != right for left, right in zip(grounds, grounds[1:], strict=False))
+    assert all(left != right for left, right in pairwise(grounds))
 
 
 def test_same_output_is_said_for_greedy_answers_and_not_claimed_for_warm_ones() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -12,9 +11,6 @@ from textual.binding import Binding
 from ..keymap import key_names
 from ..topics import topic
 from .dialog import Dialog, ScrollText
-
-if TYPE_CHECKING:
-    from textual.binding import ActiveBinding
 
 
 class ExplainScreen(Dialog[None]):
@@ -31,9 +27,9 @@ class ExplainScreen(Dialog[None]):
 class HelpScreen(Dialog[None]):
     """All keys that work on the screen below, grouped by what they are about."""
 
-    def __init__(self, bindings: Mapping[str, ActiveBinding]) -> None:
+    def __init__(self, bindings: Sequence[Binding]) -> None:
         super().__init__("Keys")
-        self._keys = [active.binding for active in bindings.values() if active.enabled and active.binding.id]
+        self._keys = list(bindings)
 
     def compose_body(self) -> ComposeResult:
         yield ScrollText(keys_text(self._keys), id="keys")

@@ -25,12 +25,13 @@ class StatusHeader(Static):
     def show_facts(self, facts: HeaderFacts) -> None:
         """Repaint when something that is shown changed."""
         self._facts = facts
-        self._repaint()
+        self.redraw()
 
     def on_resize(self) -> None:
-        self._repaint()
+        self.redraw()
 
-    def _repaint(self) -> None:
+    def redraw(self) -> None:
+        """Write the text anew, for another size or another theme."""
         width = self.size.width
         if width < 20:
             return

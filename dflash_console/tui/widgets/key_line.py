@@ -18,15 +18,15 @@ class KeyLine(Static):
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
-        self.call_after_refresh(self.refresh_keys)
+        self.call_after_refresh(self.redraw)
 
     def _bindings_changed(self, screen: Screen[object]) -> None:
-        self.refresh_keys()
+        self.redraw()
 
     def on_resize(self) -> None:
-        self.refresh_keys()
+        self.redraw()
 
-    def refresh_keys(self) -> None:
+    def redraw(self) -> None:
         """Write the keys anew from the screen's active bindings."""
         if not self.is_attached or self.size.width < 10:
             return

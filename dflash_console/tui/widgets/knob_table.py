@@ -71,7 +71,7 @@ class KnobTable(VerticalScroll, can_focus=True):
 
     def show_rows(self, rows: Sequence[KnobRow]) -> None:
         self._rows = tuple(rows)
-        self._repaint()
+        self.redraw()
 
     def choose(self, name: str) -> None:
         """Put the cursor on a setting."""
@@ -85,7 +85,7 @@ class KnobTable(VerticalScroll, can_focus=True):
 
     def _move_to(self, index: int) -> None:
         self._cursor = index
-        self._repaint()
+        self.redraw()
         if not self.scroll_y <= index < self.scroll_y + self.scrollable_content_region.height - 1:
             self.scroll_to(y=max(0, index - 2), animate=False)
         self.post_message(self.Moved(self._rows[index].name))
@@ -99,9 +99,10 @@ class KnobTable(VerticalScroll, can_focus=True):
                 self._move_to(index)
 
     def on_resize(self) -> None:
-        self._repaint()
+        self.redraw()
 
-    def _repaint(self) -> None:
+    def redraw(self) -> None:
+        """Write the text anew, for another size or another theme."""
         width = self.scrollable_content_region.width
         if width < 30:
             return

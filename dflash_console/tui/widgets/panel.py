@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 from rich.console import Group
 from rich.text import Text
 from textual.widgets import Static
+
+
+@runtime_checkable
+class Recoloured(Protocol):
+    """A widget that writes its text anew, for another size or another theme."""
+
+    def redraw(self) -> None: ...
 
 
 class Panel(Static, can_focus=True):

@@ -30,12 +30,13 @@ class TabLine(Static):
         """``pane`` is open; ``right`` stands at the end of the line."""
         if (pane, right) != (self._open, self._right) or not self._spans:
             self._open, self._right = pane, right
-            self._repaint()
+            self.redraw()
 
     def on_resize(self) -> None:
-        self._repaint()
+        self.redraw()
 
-    def _repaint(self) -> None:
+    def redraw(self) -> None:
+        """Write the text anew, for another size or another theme."""
         variables = self.app.theme_variables
         line = Text(no_wrap=True, end="")
         self._spans = []

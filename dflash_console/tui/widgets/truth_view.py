@@ -60,18 +60,19 @@ class TruthView(VerticalScroll, can_focus=True):
         drifted = sum(row.verdict.value == "drift" for row in self._rows)
         words = f"{drifted} in drift" if drifted else "no drift"
         self.border_subtitle = words if running else f"{words} · the engine is not running"
-        self._repaint()
+        self.redraw()
 
     def move(self, by: int) -> None:
         if self._rows:
             self._cursor = max(0, min(len(self._rows) - 1, self._cursor + by))
-            self._repaint()
+            self.redraw()
             self.scroll_to(y=max(0, self._tops[self._cursor] - 3), animate=False)
 
     def on_resize(self) -> None:
-        self._repaint()
+        self.redraw()
 
-    def _repaint(self) -> None:
+    def redraw(self) -> None:
+        """Write the text anew, for another size or another theme."""
         width = self.scrollable_content_region.width
         if width < 30 or not self._rows:
             return

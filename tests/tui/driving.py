@@ -1,0 +1,47 @@
+"""Driving the console in tests: wait for what is expected instead of sleeping."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from textual.pilot import Pilot
+
+from dflash_console.tui.app import ConsoleApp
+from dflash_console.tui.widgets.change_bar import ChangeBar
+from dflash_console.tui.widgets.header import StatusHeader
+
+
+async def until(condition: Callable[[], bool], what: str, seconds: float = 8.0) -> None:
+    """Wait for a condition; fails with ``what`` was expected."""
+    for _ in range(int(seconds / 0.02)):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"expected: {what}")
+
+
+@contextlib.asynccontextmanager
+async def running(app: ConsoleApp, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Pilot[None]]:
+    """The console, up to its first snapshot and with plots drawn."""
+    async with app.run_test(size=size) as pilot:
+        await until(lambda: app.model.state is not None, "a first snapshot")
+        await until(lambda: app.plots_loaded, "the plotting library")
+        await pilot.pause()
+        yield pilot
+
+
+def header(app: ConsoleApp) -> str:
+    """The two lines on top."""
+    return app.screen_stack[0].query_one(StatusHeader).text
+
+
+def change(app: ConsoleApp) -> str:
+    """The change being put together, in words; empty when there is none."""
+    return app.screen_stack[0].query_one(ChangeBar).text
+
+
+def notices(app: ConsoleApp) -> str:
+    """All notices so far."""
+    return "\n".join(notice.message for notice in app._notifications)

@@ -1,0 +1,268 @@
+"""The dashboard: is the server the one I think it is, and how fast is it?"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from dflash_console.evidence.metrics import Rates
+from dflash_console.hosts.service import RunState
+from dflash_console.tui.screens.help import ExplainScreen, HelpScreen
+from dflash_console.tui.widgets.event_list import EventPanel
+from dflash_console.tui.widgets.gpu_panel import GpuPanel
+from dflash_console.tui.widgets.histogram import HistogramPanel
+from dflash_console.tui.widgets.key_line import KeyLine
+from dflash_console.tui.widgets.plot_panel import PlotPanel
+from dflash_console.tui.widgets.requests_panel import RequestsPanel
+
+from .conftest import MakeApp
+from .driving import header, notices, running, until
+from .support import BUSY, EIGHT_GPUS, IDLE, NOW, START_LINES, T0, RecordedLink, state, wavy_past
+
+
+def styles_of(panel: PlotPanel) -> str:
+    """All styles of the panel's text."""
+    return " ".join(str(span.style) for line in panel._lines for span in line.spans)
+
+
+async def test_the_header_names_host_unit_state_settings_and_verdict(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app):
+        first, second = header(app).split("\n")
+        assert "embedded ▸ ddtree-embedded ▸ ● running 2m 14s" in first
+        assert first.rstrip().endswith("now")
+        assert "DDTREE · budget 8 · top-k 4 · window off · compact off" in second
+        assert "a small model on this CPU" in second
+        assert second.rstrip().endswith("✓ confirmed")
+
+
+async def test_a_hot_change_that_is_not_written_down_shows_in_the_header(make_app: MakeApp) -> None:
+    texts = (
+        *START_LINES,
+        "[2026-11-29 16:01:00] Hot change applied. speculative_ddtree_budget: 8 -> 16 (from /set_internal_state)",
+    )
+    app = make_app(RecordedLink(state(texts=texts, speculative_ddtree_budget=16)))
+    async with running(app):
+        assert "budget 16" in header(app)
+        assert "! 1 not in the unit file" in header(app)
+
+
+async def test_a_loading_engine_says_how_far_it_is(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state(ready=False, texts=START_LINES[:6])))
+    async with running(app):
+        assert "◐ loading: draft runner" in header(app)
+
+
+async def test_old_data_are_called_old(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state(at=NOW - 42.0)))
+    async with running(app):
+        assert header(app).split("\n")[0].rstrip().endswith("42 s ago")
+
+
+async def test_an_unknown_setting_is_a_question_mark_and_not_a_value(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state(ready=False, texts=START_LINES[:1])))
+    async with running(app):
+        assert "budget ?" in header(app)
+
+
+async def test_figures_stand_with_their_source_and_the_baseline(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state(), past=wavy_past(T0 + 134)))
+    async with running(app):
+        await until(lambda: "2.12×" in app.query_one("#decode", PlotPanel).text, "the ratio to plain decoding")
+        decode = app.query_one("#decode", PlotPanel).text
+        assert "61.4 tok/s" in decode
+        assert "counters" in decode
+        assert "gauge agrees within 1 %" in decode
+        assert "restart" in decode
+        assert "3.42" in app.query_one("#commit", PlotPanel).text
+
+
+async def test_a_commit_length_from_before_is_called_last_known(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state(rates=IDLE)))
+    async with running(app):
+        assert "last known" in app.query_one("#commit", PlotPanel).text
+        assert "idle" in app.query_one("#decode", PlotPanel).text
+
+
+async def test_the_plots_move_when_a_new_sample_arrives(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app):
+        link.push(state(rates=replace(BUSY, decode_tok_s=99.9), revision=2))
+        await until(lambda: "99.9 tok/s" in app.query_one("#decode", PlotPanel).text, "the new value")
+
+
+async def test_one_reading_is_sampled_once(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app):
+        link.push(state(rates=Rates(decode_tok_s=1.0)))
+        await until(lambda: app.model.state is not None and app.model.state.rates.decode_tok_s == 1.0, "the second snapshot")
+        assert len(app.model.decode) == 1
+
+
+async def test_a_restart_and_a_hot_change_leave_marks(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app):
+        link.push(state(invocation="bb" * 16))
+        await until(lambda: [mark.label for mark in app.model.marks] == ["restart"], "a mark of the restart")
+        texts = (*START_LINES, "Hot change applied. speculative_ddtree_budget: 8 -> 16 (from /set_internal_state)")
+        link.push(state(invocation="bb" * 16, texts=texts))
+        await until(lambda: [mark.label for mark in app.model.marks] == ["restart", "budget 16"], "a mark of the change")
+
+
+async def test_panels_show_histogram_requests_and_events(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app):
+        assert "20 %" in app.query_one(HistogramPanel).text
+        requests = app.query_one(RequestsPanel).text
+        assert "3 · 1" in requests
+        assert "212 ms · 390 ms" in requests
+        assert "4.30 MB" in requests
+        events = app.query_one(EventPanel).text
+        assert "✓ ready after 7 s" in events
+        assert "window off" in events
+
+
+async def test_the_gpu_panel_is_there_only_where_there_are_gpus(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app, (200, 60)):
+        assert not app.query_one(GpuPanel).display
+        link.push(state(gpus=EIGHT_GPUS))
+        await until(lambda: app.query_one(GpuPanel).display and "87.9/96 GB" in app.query_one(GpuPanel).text, "eight GPUs")
+        assert app.query_one(GpuPanel).text.count("W") >= 8
+
+
+async def test_span_keys_walk_from_a_minute_to_a_day(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state(), past=wavy_past(T0 + 134)))
+    async with running(app) as pilot:
+        assert app.model.span == 900
+        await pilot.press("minus", "minus", "minus", "minus")
+        assert app.model.span == 60
+        await pilot.press(*["plus"] * 9)
+        assert app.model.span == 86_400
+
+
+async def test_z_maximises_the_panel_in_focus_and_z_again_restores_it(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("z")
+        assert app.screen.maximized is app.query_one("#decode")
+        await pilot.press("z")
+        assert app.screen.maximized is None
+
+
+async def test_f1_explains_the_panel_in_focus(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        app.query_one("#commit").focus()
+        await pilot.press("f1")
+        assert isinstance(app.screen, ExplainScreen)
+        shown = app.screen.query_one("#explanation").text  # type: ignore[attr-defined]
+        assert "never the rate" in shown.replace("\n", " ")
+        await pilot.press("escape")
+        assert not isinstance(app.screen, ExplainScreen)
+
+
+async def test_question_mark_lists_the_keys_with_the_ids_to_change_them(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        shown = app.screen.query_one("#keys").text  # type: ignore[attr-defined]
+        for identity in ("change.budget_up", "operation.apply", "plot.longer", "prompt.open", "screen.truth"):
+            assert identity in shown
+
+
+async def test_the_last_line_shows_keys_that_work_and_a_click_presses_them(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        line = app.query_one(KeyLine)
+        shown = str(line.render())
+        assert "budget" in shown
+        assert "apply" not in shown
+        await pilot.click(KeyLine, offset=(shown.index("b budget") if "b budget" in shown else shown.index("bB budget"), 0))
+        await until(lambda: bool(app.model.change), "the click to step the budget")
+        assert "apply" in str(line.render())
+
+
+async def test_numbers_open_the_screens_and_so_does_a_click(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        for number, name in enumerate(("dashboard", "configure", "truth", "logs", "playground"), start=1):
+            await pilot.press(str(number))
+            assert app.pane.id == name
+        await pilot.click("#tabs", offset=(4, 0))
+        await until(lambda: app.pane.id == "dashboard", "a click on the first name")
+
+
+async def test_the_palette_finds_every_action_by_name(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("colon", *"truth")
+        await pilot.pause(0.5)
+        await pilot.press("enter")
+        await until(lambda: app.pane.id == "truth", "the truth table")
+
+
+async def test_a_theme_can_be_chosen_and_changes_the_plots(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()), theme="light")
+    async with running(app):
+        assert app.theme == "ddtree-light"
+        assert "#1f5fbf" in styles_of(app.query_one("#decode", PlotPanel))
+        app.theme = "ddtree-high-contrast"
+        await until(lambda: "#00d7ff" in styles_of(app.query_one("#decode", PlotPanel)), "the plot in the new colours")
+
+
+async def test_an_unknown_theme_is_said_and_the_console_opens(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()), theme="sparkle")
+    async with running(app):
+        assert app.theme == "ddtree-dark"
+        assert "no theme sparkle" in notices(app)
+
+
+async def test_keys_can_be_changed_by_id_and_a_ctrl_chord_alone_is_refused(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()), keymap={"change.budget_up": "v", "operation.apply": "ctrl+g", "no.such": "x"})
+    async with running(app) as pilot:
+        await pilot.press("v")
+        assert app.model.change.values == {"tree_budget": 12}
+        assert "ctrl chord alone" in notices(app)
+        assert "no.such" in notices(app)
+
+
+async def test_a_stopped_embedded_engine_is_started(make_app: MakeApp) -> None:
+    link = RecordedLink(state(run=RunState.STOPPED))
+    app = make_app(link)
+    async with running(app):
+        await until(lambda: [control.value for control in link.controls] == ["start"], "a start")
+
+
+async def test_a_failed_engine_is_not_started_by_itself(make_app: MakeApp) -> None:
+    link = RecordedLink(state(run=RunState.FAILED))
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.pause(0.2)
+        assert link.controls == []
+        assert "✗ failed" in header(app)
+
+
+async def test_q_leaves_and_closes_the_host(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("q")
+    assert link.closed
+
+
+async def test_an_idle_second_repaints_nothing_but_what_changed(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state(rates=IDLE)))
+    async with running(app) as pilot:
+        panel = app.query_one(HistogramPanel)
+        begun = time.process_time()
+        shown = panel.text
+        app.pane.show(app.model)
+        await pilot.pause()
+        assert panel.text == shown
+        assert time.process_time() - begun < 0.5
