@@ -112,6 +112,8 @@ class Knob:
 
     def flag_arguments(self, value: Value) -> tuple[str, ...]:
         """The words to put on a command line; empty when the value is what the engine does without the flag."""
+        if self.kind is KnobKind.SWITCH:
+            return self.flags[:1] if value is True else ()
         if not self.flags or (value in (OFF, PLAIN) and self.kind in (KnobKind.WINDOW, KnobKind.ALGORITHM)):
             return ()
         return (self.flags[0], show_value(value))
@@ -432,20 +434,28 @@ def find_knob(name: str) -> Knob:
     if knob is not None:
         return knob
     if name.startswith(FLAG_PREFIX) and re.fullmatch(r"--[a-z0-9][a-z0-9-]*", name[len(FLAG_PREFIX) :]):
-        flag = name[len(FLAG_PREFIX) :]
-        field = flag[2:].replace("-", "_")
-        return Knob(
-            name,
-            flag,
-            KnobKind.TEXT,
-            "",
-            f"The engine's flag {flag}.",
-            (flag,),
-            server_fields=(field,),
-            evidence=(Source.SERVER, Source.PROCESS),
-            default_text="not given",
-        )
+        return _other_flag(name, name[len(FLAG_PREFIX) :])
     raise KnobError(f"there is no setting called {name}; known: {', '.join(KNOBS)}, and flag:--any-other-flag")
+
+
+def _other_flag(name: str, flag: str) -> Knob:
+    # The flags' list is long and hardly ever needed here.
+    from engine_launch.spec.flags import BY_SPELLING, Kind
+
+    known = BY_SPELLING.get(flag)
+    switch = known is not None and known.kind is Kind.SWITCH
+    return Knob(
+        name,
+        flag,
+        KnobKind.SWITCH if switch else KnobKind.TEXT,
+        "",
+        f"The engine's flag {flag}.",
+        known.spellings if known is not None else (flag,),
+        server_fields=((known.key if known is not None else flag[2:].replace("-", "_")),),
+        evidence=(Source.SERVER, Source.PROCESS),
+        default_text="not given",
+        default=False if switch else None,
+    )
 
 
 def parse_settings(items: Sequence[str]) -> dict[str, Value]:

@@ -18,6 +18,7 @@ from engine_launch.spec.flags import BY_SPELLING
 from ..knobs import KNOBS, Knob, KnobError, KnobKind, Value, same_value, show_value
 from .nested import Edit, EditError, Layers, top_layer
 from .reading import Known, Reading, absent, unknown, valued
+from .secrets import MASK, is_secret_name
 from .secrets import mask_argv as mask_argv
 from .secrets import mask_text as mask_text
 
@@ -132,9 +133,9 @@ def flag_value(argv: Sequence[str], knob: Knob) -> FlagReading:
     if last.opaque:
         problem = f"the value of {last.spelling} is only known when the command runs"
     elif last.value_index < 0:
-        value, problem = (
-            (True, "") if knob.kind is KnobKind.TEXT and knob.name not in KNOBS else (None, f"{last.spelling} has no value")
-        )
+        # A flag that nobody knows and that stands alone can only be a switch.
+        bare = knob.kind is KnobKind.SWITCH or (knob.kind is KnobKind.TEXT and knob.name not in KNOBS)
+        value, problem = (True, "") if bare else (None, f"{last.spelling} has no value")
     else:
         try:
             value = knob.parse(last.text)
@@ -154,10 +155,10 @@ def command_reading(argv: Sequence[str] | None, knob: Knob, where: str = "comman
         return Reading(Known.UNKNOWN, text=found.text, where=where, why=found.problem)
     if not found.given or found.value is None:
         return absent(knob.default_text, where)
-    remarks: list[str] = []
-    if found.duplicate:
-        remarks.append(f"given {len(found.overridden) + 1} times, the last wins")
-    return valued(found.value, found.text or show_value(found.value), f"{where}, {found.spelling}", "; ".join(remarks))
+    remark = f"given {len(found.overridden) + 1} times, the last wins" if found.duplicate else ""
+    if is_secret_name(found.spelling):
+        return valued(MASK, MASK, f"{where}, {found.spelling}", remark)
+    return valued(found.value, found.text or show_value(found.value), f"{where}, {found.spelling}", remark)
 
 
 def set_flag(argv: Sequence[str], knob: Knob, value: Value | None) -> tuple[str, ...]:
@@ -175,9 +176,7 @@ def set_flag(argv: Sequence[str], knob: Knob, value: Value | None) -> tuple[str,
     if not knob.flags:
         raise CommandError(f"{knob.name} has no command-line flag: it can only be changed in the running engine")
     occurrences = _occurrences(found, knob)
-    wanted = (knob.flags[0],) if value is True and knob.name not in KNOBS else () if value is None else knob.flag_arguments(value)
-    if value is False and knob.name not in KNOBS:
-        wanted = ()
+    wanted = _words(knob, value)
     edits: list[Edit] = []
     if not wanted:
         for item in occurrences:
@@ -198,6 +197,13 @@ def set_flag(argv: Sequence[str], knob: Knob, value: Value | None) -> tuple[str,
         return layers.apply(edits)
     except EditError as error:
         raise CommandError(f"{knob.flags[0]} cannot be set here: {error}") from None
+
+
+def _words(knob: Knob, value: Value | None) -> tuple[str, ...]:
+    """The words that set ``value``; none for "without the flag"."""
+    if isinstance(value, bool) and knob.name not in KNOBS:
+        return knob.flags[:1] if value else ()
+    return knob.flag_arguments(value) if value is not None else ()
 
 
 def no_engine(argv: Sequence[str]) -> str:
@@ -275,7 +281,7 @@ def _occurrences(command: EngineCommand, knob: Knob) -> list[_Occurrence]:
             continue
         if equals:
             found.append(_Occurrence(index, spelling, attached, index, len(spelling) + 1, index in command.opaque))
-        elif index + 1 < command.end and not words[index + 1].startswith("--"):
+        elif knob.kind is not KnobKind.SWITCH and index + 1 < command.end and not words[index + 1].startswith("--"):
             found.append(_Occurrence(index, spelling, words[index + 1], index + 1, 0, index + 1 in command.opaque))
             index += 1
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ..knobs import OFF, PLAIN, Knob, KnobError, Value, show_value
 from .journal import LogLine
@@ -18,6 +19,7 @@ from .log_events import WarningKind as WarningKind
 from .log_lines import read_event as read_event
 from .log_lines import read_events as read_events
 from .reading import Known, Reading, absent, unknown, valued
+from .secrets import mask_text
 from .start_log import ChangePoint as ChangePoint
 from .start_log import DecodePoint as DecodePoint
 from .start_log import LogRemark as LogRemark
@@ -106,7 +108,7 @@ _LIKENESS = (
 def lines_like_confirmation(lines: Iterable[LogLine], limit: int = 3) -> tuple[LogLine, ...]:
     """The lines that come nearest to a confirmation line, best first, for the message that none was seen.
 
-    The ``server_args=`` line names every setting and confirms none, so it does not count.
+    The ``server_args=`` line names every setting and confirms none, so it does not count. Secrets are masked.
     """
     scored: list[tuple[int, int, LogLine]] = []
     for position, line in enumerate(lines):
@@ -116,4 +118,4 @@ def lines_like_confirmation(lines: Iterable[LogLine], limit: int = 3) -> tuple[L
         if score >= 2:
             scored.append((-score, -position, line))
     scored.sort(key=lambda item: item[:2])
-    return tuple(line for _, _, line in scored[:limit])
+    return tuple(replace(line, text=mask_text(line.text)) for _, _, line in scored[:limit])

@@ -36,6 +36,7 @@ from .log_events import (
     WarningKind,
 )
 from .log_lines import read_events
+from .secrets import mask_text
 from .terminal_text import Progress
 
 MAX_DECODE_LINES = 120
@@ -225,7 +226,7 @@ class StartLog:
             case ErrorLine():
                 return log._failed(event.text, number, at)
             case _:
-                return log._failed(read.text, number, at) if line.priority <= 3 and read.text else log
+                return log._failed(mask_text(read.text), number, at) if line.priority <= 3 and read.text else log
 
     def _reached(self, phase: Phase, number: int, at: float | None, text: str, seconds: float | None = None) -> StartLog:
         return replace(self, phases={**self.phases, phase: PhaseMark(phase, number, at, text, seconds)})
@@ -292,7 +293,7 @@ class StartLog:
 
     def _close_traceback(self, read: ReadLine) -> StartLog:
         """Follow a traceback's lines; it ends after the line that names the exception."""
-        text = read.text
+        text = mask_text(read.text)
         if isinstance(read.event, TracebackStart) or text[:1].isspace() or not text:
             return replace(self, traceback=(*self.traceback, text)[-MAX_TRACEBACK:])
         closed = replace(self, _in_traceback=False)

@@ -120,6 +120,15 @@ def test_any_flag_can_be_named_and_a_malformed_one_cannot() -> None:
         find_knob("flag:rm -rf")
 
 
+def test_a_switch_of_the_engine_is_set_with_on_and_off_and_takes_no_value() -> None:
+    knob = find_knob("flag:--enable-metrics")
+    assert knob.flag_arguments(knob.parse("on")) == ("--enable-metrics",)
+    assert knob.flag_arguments(knob.parse("off")) == ()
+    assert knob.default is False
+    with pytest.raises(KnobError):
+        knob.parse("5")
+
+
 def test_every_flag_of_the_catalogue_is_one_that_the_launcher_knows() -> None:
     for knob in KNOBS.values():
         assert all(flag in BY_SPELLING for flag in knob.flags), knob.name

@@ -197,6 +197,19 @@ def test_a_switch_outside_the_catalogue_is_added_bare_and_removed() -> None:
     assert set_flag(added, knob, False) == SGLANG
 
 
+def test_a_switch_takes_no_word_behind_it_for_its_value() -> None:
+    argv = (*SGLANG, "--enable-metrics", "stray", "--port", "3")
+    knob = find_knob("flag:--enable-metrics")
+    assert flag_value(argv, knob).value is True
+    assert set_flag(argv, knob, False) == (*SGLANG, "stray", "--port", "3")
+
+
+def test_a_key_is_never_in_a_reading() -> None:
+    reading = command_reading([*SGLANG, "--api-key", "sk-1"], find_knob("flag:--api-key"))
+    assert reading.known is Known.VALUE
+    assert "sk-1" not in repr(reading)
+
+
 def test_a_bad_value_is_said_and_not_taken_for_another() -> None:
     reading = flag_value([*SGLANG, "--speculative-ddtree-budget", "many"], BUDGET)
     assert reading.value is None

@@ -154,6 +154,14 @@ def test_a_traceback_is_kept_with_the_error_it_ends_in() -> None:
     assert log.ready
 
 
+def test_errors_tracebacks_and_near_lines_carry_no_key() -> None:
+    lines = ["Traceback (most recent call last):", "  run(api_key='sk-1')", "ValueError: bad api_key='sk-1'"]
+    log = fold(lines).add(LogLine("started with --api-key sk-1", priority=3))
+    near = lines_like_confirmation([LogLine("no draft runner for --api-key sk-1")])
+    assert len(near) == 1
+    assert "sk-1" not in repr((log, near))
+
+
 def test_the_first_error_is_kept_when_many_follow() -> None:
     log = fold(f"ValueError: number {number}" for number in range(MAX_ERRORS + 10))
     assert log.first_error is not None

@@ -1,0 +1,54 @@
+"""Alarms about acceptance from decode lines: a drafter that is silently useless, and one that is too good to be true.
+
+The alarm stands on commit length alone. Accept rate has two definitions in the field and is never compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from .start_log import DecodePoint
+
+COLLAPSED_BELOW = 1.2
+"""Commit length at which drafting hardly commits more than plain decoding does."""
+COLLAPSED_WINDOWS = 5
+PERFECT_WINDOWS = 20
+
+
+class AcceptanceAlarm(Enum):
+    """What the newest decode lines say together."""
+
+    COLLAPSED = "acceptance collapsed"
+    PERFECT = "every draft is accepted"
+    """Of a benchmark's random tokens or a repeated prompt, or of a broken verify; seldom of a good drafter."""
+
+
+@dataclass(frozen=True)
+class AcceptanceFinding:
+    alarm: AcceptanceAlarm
+    commit_length: float
+    """Mean over the windows."""
+    windows: int
+    first_line: int
+    """Log line of the first of these windows."""
+
+
+def acceptance_finding(
+    points: Sequence[DecodePoint], block_size: int | None, *, perfect_windows: int = PERFECT_WINDOWS
+) -> AcceptanceFinding | None:
+    """The alarm that the newest windows give; windows in which nothing ran, or without a commit length, do not count."""
+    counted = [point for point in points if point.batch.running and point.batch.accept_len is not None]
+    lengths = [point.batch.accept_len or 0.0 for point in counted]
+    newest = lengths[-COLLAPSED_WINDOWS:]
+    if len(newest) == COLLAPSED_WINDOWS and max(newest) < COLLAPSED_BELOW:
+        return AcceptanceFinding(
+            AcceptanceAlarm.COLLAPSED, sum(newest) / len(newest), len(newest), counted[-COLLAPSED_WINDOWS].number
+        )
+    newest = lengths[-perfect_windows:]
+    if block_size is not None and len(newest) == perfect_windows and min(newest) >= block_size:
+        return AcceptanceFinding(
+            AcceptanceAlarm.PERFECT, sum(newest) / len(newest), len(newest), counted[-perfect_windows].number
+        )
+    return None
