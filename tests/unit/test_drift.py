@@ -224,6 +224,19 @@ def test_another_value_in_effect_names_both_and_the_line() -> None:
     assert "8 was asked for, log line 1 says 24" in row.message
 
 
+def test_a_fork_that_switches_the_tree_on_under_the_name_of_the_chain_does_not_drift() -> None:
+    log = ("Initialized DDTree worker. block_size=8, tree_budget=24", READY)
+    tree = with_flags(STOCK, "--speculative-dflash-enable-ddtree")
+    assert Host(tree, tree, tree, log).row("algorithm").verdict is Verdict.OK
+    assert Host(STOCK, STOCK, STOCK, log).row("algorithm").kind is DriftKind.OTHER_VALUE
+
+
+def test_every_row_has_a_reading_in_every_column() -> None:
+    new = with_flags(COMMAND, "--served-model-name", "b")
+    for row in truth_table(Host(written=new, server=reported(speculation=False)).snapshot()).rows:
+        assert set(row.readings) == set(Source), row.knob
+
+
 def test_a_missing_key_of_the_confirmation_line_is_not_confirmable_and_no_mismatch() -> None:
     command = with_flags(STOCK, "--speculative-draft-window-size", "2048")
     log = ("Initialized DFLASH draft runner. compact_cache=True, draft_kv_ring=True, block_size=8, ring_size=528", READY)
