@@ -92,17 +92,27 @@ def _settings(parser: argparse.ArgumentParser) -> None:
     mode.add_argument("--restart", dest="mode", action="store_const", const=ApplyMode.RESTART, help="write it down and restart")
 
 
-def _consent(parser: argparse.ArgumentParser) -> None:
+def _yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    parser.add_argument(
-        "--rollback-on-failure", action="store_true", help="restore the previous configuration when the new one is not confirmed"
-    )
+
+
+def _stop(parser: argparse.ArgumentParser) -> None:
+    _yes(parser)
     parser.add_argument("--drain", action="store_true", help="let running requests end before a stop")
+
+
+def _restart(parser: argparse.ArgumentParser) -> None:
+    _stop(parser)
+    parser.add_argument(
+        "--rollback-on-failure",
+        action="store_true",
+        help="go back to the confirmed configuration when the new start is not confirmed",
+    )
 
 
 def _apply(parser: argparse.ArgumentParser) -> None:
     _settings(parser)
-    _consent(parser)
+    _restart(parser)
     parser.add_argument("--persist", action="store_true", help="write a hot change down too, so that a restart keeps it")
     parser.add_argument("--resume", action="store_true", help="go on with an operation that was cut off")
 
@@ -139,15 +149,17 @@ COMMANDS: dict[str, _Command] = {
     "drift": _Command("drift", DriftOptions, "where the configuration's sources disagree", _nothing),
     "plan": _Command("change", PlanOptions, "what a change would write and do; changes nothing", _settings),
     "apply": _Command("change", ApplyOptions, "change settings and confirm them from the engine's own evidence", _apply),
-    "start": _Command("lifecycle", LifecycleOptions, "start the service and confirm its settings", _consent),
-    "stop": _Command("lifecycle", LifecycleOptions, "stop the service", _consent),
-    "restart": _Command("lifecycle", LifecycleOptions, "restart the service and confirm its settings", _consent),
-    "rollback": _Command("lifecycle", LifecycleOptions, "go back to the last confirmed configuration", _consent),
+    "start": _Command("lifecycle", LifecycleOptions, "start the service and confirm its settings", _restart),
+    "stop": _Command("lifecycle", LifecycleOptions, "stop the service", _stop),
+    "restart": _Command("lifecycle", LifecycleOptions, "restart the service and confirm its settings", _restart),
+    "rollback": _Command("lifecycle", LifecycleOptions, "go back to the last confirmed configuration", _yes),
     "logs": _Command("logs", LogsOptions, "the engine's log", _logs),
     "prompt": _Command("prompt", PromptOptions, "fire prompts and measure the answers", _prompt),
     "hosts": _Command("hosts", HostsOptions, "the configured hosts and their state", _nothing),
     "doctor": _Command("doctor", DoctorOptions, "check this machine and the host", _nothing),
 }
+_SHOW_CONFIG_PROBLEMS = ("console", "doctor")
+"""Commands that show by themselves what is wrong with the configuration file."""
 _CONSOLE = _Command("console", ConsoleOptions, "", _nothing)
 
 
@@ -215,7 +227,10 @@ def run_command(name: str, module: str, common: CommonOptions, options: Options)
     try:
         from .commands.context import Context
 
-        return int(import_module(f".commands.{module}", __package__).run(Context(name, output, common), options))
+        context = Context(name, output, common)
+        if name not in _SHOW_CONFIG_PROBLEMS:
+            context.report_config()
+        return int(import_module(f".commands.{module}", __package__).run(context, options))
     except CommandError as problem:
         output.error(str(problem))
         return problem.code

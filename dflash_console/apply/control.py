@@ -134,12 +134,13 @@ async def roll_back(
 ) -> ApplyResult:
     """Go back to the last confirmed configuration that is not the one that runs confirmed now.
 
-    A change of the running engine that was never written down is taken back without a restart.
+    A change of the running engine that was never written down is taken back without a restart, if what is written is the
+    confirmed configuration; otherwise the file has to go back, and with it the running engine.
 
     Raises:
         PlanError: the configuration cannot be read.
     """
-    hot = await _hot_drift(session)
+    hot = await _hot_drift(session) if await _written_is_confirmed(session) else None
     if hot is not None:
         plan = await session.plan(hot)
         if not plan.blocked:
@@ -156,6 +157,13 @@ async def roll_back(
         return replace(result, rolled_back=True)
     changed = any(stage.name == "restart" for stage in result.stages)
     return replace(result, verdict=Verdict.ROLLBACK_FAILED) if changed and result.verdict is not Verdict.UNKNOWN else result
+
+
+async def _written_is_confirmed(session: HostSession) -> bool:
+    """Whether the configuration file is the newest confirmed one, or none was ever confirmed."""
+    records = await ConfirmedStore(session.transport, session.service).records()
+    written = digest_of((await session.service.configuration()).sources[0].text.encode())
+    return not records or records[0].digest == written
 
 
 async def rollback_target(session: HostSession) -> ConfirmedConfig | None:

@@ -33,11 +33,13 @@ class Context:
 
     @cached_property
     def loaded(self) -> LoadedConfig:
-        """The configuration file, and what is wrong with it (said once, on standard error)."""
-        loaded = load_config(self.paths.config_file)
-        for problem in loaded.problems:
+        """The configuration file, and what is wrong with it."""
+        return load_config(self.paths.config_file)
+
+    def report_config(self) -> None:
+        """Say on standard error what is wrong with the configuration file."""
+        for problem in self.loaded.problems:
             self.output.note(f"ddtree-console: {problem} (the defaults are used)")
-        return loaded
 
     @property
     def config(self) -> Config:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..apply.records import ApplyResult, Stage, StageEvent, StageStatus, Verdict
 from ..evidence.secrets import mask_text
 from ..evidence.terminal_text import clean_line
-from ..tui.formats import short_seconds
+from ..tui.formats import short_seconds, shorten
 from .outcome import ExitCode
 from .output import JsonValue, Output, Tone
 
@@ -42,13 +42,18 @@ class StagePrinter:
                 self._output.line(f"▸ {stage.name} (usually {short_seconds(stage.expected_s or 0)}{left})", Tone.FAINT)
             return
         mark, tone = _MARKS[stage.status]
-        self._output.line(stage_line(mark, stage), tone if stage.status is not StageStatus.DONE else None)
+        self._output.line(stage_line(mark, stage, self._output.columns), tone if stage.status is not StageStatus.DONE else None)
 
 
-def stage_line(mark: str, stage: Stage) -> str:
+def stage_line(mark: str, stage: Stage, columns: int | None = None) -> str:
+    """One stage in one line; in a terminal of ``columns`` the evidence gives way, not the line's number."""
     took = "" if stage.status is StageStatus.SKIPPED else short_seconds(stage.seconds)
+    head = f"{mark} {stage.name:<12} {took:>7}  "
     where = f"  ← line {stage.line:,} of this start" if stage.line is not None else ""
-    return f"{mark} {stage.name:<22} {took:>7}  {mask_text(stage.evidence)}{where}".rstrip()
+    evidence = mask_text(clean_line(stage.evidence))
+    if columns is not None:
+        evidence = shorten(evidence, max(20, columns - len(head) - len(where)))
+    return f"{head}{evidence}{where}".rstrip()
 
 
 def result_json(result: ApplyResult) -> dict[str, JsonValue]:
@@ -80,24 +85,28 @@ def stage_json(stage: Stage) -> dict[str, JsonValue]:
 
 def print_result(output: Output, result: ApplyResult) -> None:
     """The verdict in words, with the log lines that show the cause and the way back."""
-    for line in result.lines:
-        output.line(f"  {mask_text(clean_line(line.text))}", Tone.FAINT)
+    reason = mask_text(clean_line(result.reason)).removeprefix("confirmed: ")
     took = short_seconds(result.seconds)
     if result.confirmed:
-        output.line(f"✓ confirmed in {took}: {result.reason}", Tone.GOOD)
+        output.line(f"✓ confirmed in {took}: {reason}", Tone.GOOD)
         return
-    symbol = "?" if result.verdict is Verdict.UNKNOWN else "✗"
-    output.line(f"{symbol} {result.verdict.value} after {took}: {result.reason}", Tone.BAD)
-    if result.rollback is not None:
-        print_result(output, result.rollback)
+    output.line(f"{'?' if result.verdict is Verdict.UNKNOWN else '✗'} not confirmed after {took}: {reason}", Tone.BAD)
+    for line in result.lines:
+        if (text := mask_text(clean_line(line.text))) not in reason:
+            output.line(f"  {text}", Tone.FAINT)
     if result.rolled_back:
         output.line("the previous configuration is back and confirmed", Tone.CAUTION)
-    elif result.verdict not in _NOTHING_CHANGED:
+    elif not nothing_changed(result):
         output.line("go back to the last confirmed configuration with: ddtree-console rollback", Tone.CAUTION)
+
+
+def nothing_changed(result: ApplyResult) -> bool:
+    """The operation ended before it touched anything."""
+    return result.verdict in _NOTHING_CHANGED
 
 
 def exit_code(result: ApplyResult) -> ExitCode:
     """What scripts see: nothing was changed is a failure, changed and not confirmed is a case of its own."""
     if result.confirmed:
         return ExitCode.FINE
-    return ExitCode.FAILED if result.verdict in _NOTHING_CHANGED else ExitCode.NOT_CONFIRMED
+    return ExitCode.FAILED if nothing_changed(result) else ExitCode.NOT_CONFIRMED

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,6 +64,11 @@ class Output:
     def interactive(self) -> bool:
         """Whether somebody is there to be asked."""
         return not self.json_wanted and sys.stdin is not None and sys.stdin.isatty() and self._out.isatty()
+
+    @property
+    def columns(self) -> int | None:
+        """The terminal's width; ``None`` for a pipe or a file, which take whole lines."""
+        return shutil.get_terminal_size().columns if self._out.isatty() else None
 
     def document(self, value: JsonValue) -> None:
         """Print the command's JSON document. Unlike text it holds remote strings as they are: JSON escapes them."""

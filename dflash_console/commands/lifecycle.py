@@ -1,0 +1,94 @@
+"""``start``, ``stop``, ``restart`` and ``rollback``: the service as a whole, confirmed as an apply is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+
+from ..apply import (
+    ApplyResult,
+    PendingOperation,
+    pending_operations,
+    restart_service,
+    roll_back,
+    roll_back_operation,
+    start_service,
+    stop_service,
+)
+from ..hosts.service import RunState
+from ..session import HostSession
+from .change import consent
+from .context import Context
+from .operation import carry_out
+from .operation_output import StagePrinter, nothing_changed
+from .options import LifecycleOptions
+from .outcome import ExitCode
+
+
+def run(context: Context, options: LifecycleOptions) -> ExitCode:
+    context.refuse_when_read_only()
+    return asyncio.run(_run(context, options))
+
+
+async def _run(context: Context, options: LifecycleOptions) -> ExitCode:
+    async with context.session() as session:
+        await session.watcher.settled()
+        pending = _cut_off(context, session)
+        if pending is not None and context.name != "rollback":
+            context.output.note(f"ddtree-console: {pending.words}; finish it first with apply --resume or rollback")
+        if question := await _question(context, session, pending):
+            if not context.output.json_wanted:
+                context.output.line(question)
+            consent(context, options.yes, "Go ahead?")
+        return await carry_out(context, _work(context, session, options, pending))
+
+
+def _cut_off(context: Context, session: HostSession) -> PendingOperation | None:
+    found = pending_operations(context.paths, session.host, session.unit)
+    return found[-1] if found else None
+
+
+async def _question(context: Context, session: HostSession, pending: PendingOperation | None) -> str:
+    """What would happen, when that can hurt; a start of a stopped service cuts nobody off and changes no file."""
+    state = session.watcher.state
+    running = state.rates.running or (state.loads.value.running if state.loads is not None else None) or 0
+    cut = f", {running} running requests with it" if running else ""
+    if context.name == "start":
+        return ""
+    if context.name == "rollback":
+        if pending is not None:
+            return f"Undoes this: {pending.words}."
+        return f"Puts the last confirmed configuration of {session.unit} back, with a restart where that is needed{cut}."
+    if state.service is None or state.service.value.state is not RunState.RUNNING:
+        return f"{session.unit} does not run; {context.name} it all the same." if context.name == "restart" else ""
+    return f"{'Restarts' if context.name == 'restart' else 'Stops'} {session.unit} (pid {state.service.value.main_pid}){cut}."
+
+
+def _work(
+    context: Context, session: HostSession, options: LifecycleOptions, pending: PendingOperation | None
+) -> Awaitable[ApplyResult]:
+    show = StagePrinter(context.output)
+    drain = options.drain or None
+    match context.name:
+        case "start":
+            return _or_back(session, start_service(session, on_event=show), options, show)
+        case "restart":
+            return _or_back(session, restart_service(session, drain=drain, on_event=show), options, show)
+        case "stop":
+            return stop_service(session, drain=drain, on_event=show)
+        case _ if pending is not None:
+            return roll_back_operation(session, pending, on_event=show)
+        case _:
+            return roll_back(session, on_event=show)
+
+
+async def _or_back(
+    session: HostSession, work: Awaitable[ApplyResult], options: LifecycleOptions, show: StagePrinter
+) -> ApplyResult:
+    """The start; when it is not confirmed and that was asked for, the last confirmed configuration instead."""
+    result = await work
+    if result.confirmed or not options.rollback_on_failure or nothing_changed(result):
+        return result
+    back = await roll_back(session, on_event=show)
+    return replace(result, rollback=back, rolled_back=back.confirmed)
