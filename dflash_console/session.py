@@ -10,6 +10,7 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .config import EMBEDDED, Config
 from .history import History, open_history
@@ -22,10 +23,11 @@ from .hosts.supervisor_state import UNIT_NAME
 from .hosts.transport import HostError, HostFileError, Transport
 from .hosts.unit_file import new_unit_file
 from .paths import Paths, default_paths
-from .plan import Change, Plan, PlanError, make_plan
-from .survey import survey_change
 from .watch import Watcher
 from .watch.sources import Sources
+
+if TYPE_CHECKING:
+    from .plan import Change, Plan
 
 EMBEDDED_UNIT = "ddtree-embedded"
 FIRST_PORT = 30000
@@ -98,6 +100,10 @@ class HostSession:
         Raises:
             PlanError: no plan can be made; the message says why.
         """
+        # Planning is imported when somebody plans: watching alone has to show its first state fast.
+        from .plan import PlanError, make_plan
+        from .survey import survey_change
+
         state = await self.watcher.refresh() if refresh else self.watcher.state
         times = await self.history.stage_seconds(self.key)
         survey = await survey_change(state, change, self.sources, self.transport, self.service, times)

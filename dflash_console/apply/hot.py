@@ -21,8 +21,8 @@ from .operation import Operation
 from .records import StageFailed, Timeouts, Verdict
 
 STAGES = ("checks", "change", "log line", "server", "prompt", "write", "truth")
-PROMPT_TOKENS = 4
-"""Enough to show that a verify works; a hot change is to be confirmed within two seconds."""
+PROMPT_TOKENS = 2
+"""One token from prefill and one from a verify under the new settings; a hot change is to be confirmed within two seconds."""
 
 
 class HotApply:

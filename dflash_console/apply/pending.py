@@ -20,7 +20,7 @@ from .asked import asked_changes, dialect_of
 from .audit import who
 from .confirmed import ConfirmedStore
 from .engine import default_timeouts, remember, setting_words
-from .hot import take_back
+from .hot import PROMPT_TOKENS, take_back
 from .journal import OperationJournal, PendingOperation, own_identity
 from .judge import judge, overall
 from .operation import Operation
@@ -180,7 +180,7 @@ async def _confirm_hot(run: _Pending, found: Found) -> ApplyResult:
         judge(proofs, ())
         notes.evidence = "; ".join(proof.words for proof in proofs)
     async with run.operation.stage("prompt", Verdict.BAD_ANSWER) as notes:
-        notes.evidence = f"{(await http.generate(max_tokens=4)).completion_tokens} tokens"
+        notes.evidence = f"{(await http.generate(max_tokens=PROMPT_TOKENS)).completion_tokens} tokens"
     return run.operation.result(overall(proofs), "; ".join(proof.words for proof in proofs))
 
 

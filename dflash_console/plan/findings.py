@@ -186,9 +186,11 @@ def _pending(case: Case) -> Iterator[Finding]:
         return
     lost = []
     for name, knob in KNOBS.items():
-        if knob.hot_name is None or not knob.flags or name in case.change.settings:
+        if knob.hot_name is None or name in case.change.settings:
             continue
         now, at_start = in_effect(case.state, name), flag_value(case.command, knob)
+        if not knob.flags and now.value is False:
+            lost.append(f"{name} {now.text} (back to on)")
         if now.known is Known.VALUE and at_start.value not in (None, AUTO) and not same_value(now.value, at_start.value):
             lost.append(f"{name} {now.text} (back to {at_start.text})")
     if lost:

@@ -22,7 +22,9 @@ from ..history import History, Mark, MarkKind, Sample
 from ..hosts.http import EngineHttp, EngineHttpError, HttpFailure
 from ..hosts.service import RunState, ServiceConfig, ServiceState
 from ..hosts.transport import HostError
+from ..knobs import PLAIN
 from ..state import Aged, HostState
+from .baseline import BaselineMeter
 from .board import OnState, StateBoard
 from .sources import Sources
 
@@ -54,6 +56,7 @@ class Watcher:
         self._next = self._shown = HostState(host, sources.service.unit, embedded=embedded)
         self._board = StateBoard(self._next)
         self._meter = RateMeter()
+        self._baseline = BaselineMeter()
         self._start_log = StartLog()
         self._log_invocation: str | None = None
         self._decode_seen = 0
@@ -215,6 +218,10 @@ class Watcher:
         self._set(metrics=Aged(sample, moment), rates=rates)
         if self._history is not None:
             self._history.add_sample(self._key, _sample(rates, time.time()))
+            server = self._next.server.value if self._next.server else None
+            baseline = self._baseline.add(rates, plain=server is not None and server.algorithm == PLAIN, at=time.time())
+            if baseline is not None:
+                self._history.set_baseline(self._key, baseline)
         return True
 
     async def _log_loop(self) -> None:
