@@ -36,3 +36,8 @@ def bind(host: str, port: int) -> socket.socket:
             ) from None
         raise StartError(f"{host}:{port} cannot be listened on: {os.strerror(error.errno or 0)}.") from None
     return reserved
+
+
+def allow_listening(reserved: socket.socket) -> None:
+    """Prepare a socket from :func:`bind` for ``listen``, which looks for lingering connections once more."""
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -23,7 +23,7 @@ from engine_launch.embedded.api import Engine
 from engine_launch.embedded.events import EngineLog
 from engine_launch.embedded.logs import SglangLog, server_args_line
 from engine_launch.embedded.options import EngineOptions
-from engine_launch.embedded.server_bind import bind
+from engine_launch.embedded.server_bind import allow_listening, bind
 from engine_launch.embedded.server_options import ServerOptions, server_args
 from engine_launch.embedded.tokenizer import Tokenizer
 
@@ -46,8 +46,10 @@ Build = Callable[[EngineOptions, EngineLog], Ready]
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn that tells when it listens, and leaves signals to us: it would end the process by the signal, and an orderly
-    end is exit code 0."""
+    """uvicorn that tells when it listens, and leaves signals to us.
+
+    Its own handlers would set ``should_exit`` before ours run, which could then not tell a first signal from a second.
+    """
 
     def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
         super().__init__(config)
@@ -139,6 +141,6 @@ async def _serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    allow_listening(reserved)
     await server.serve(sockets=[reserved])
     return 0 if server.started else 1

@@ -14,7 +14,7 @@ import uvicorn
 
 from engine_launch.embedded.api import Engine
 from engine_launch.embedded.server import Server
-from engine_launch.embedded.server_bind import bind
+from engine_launch.embedded.server_bind import allow_listening, bind
 from engine_launch.embedded.server_options import ServerOptions, server_options
 from engine_launch.embedded.tokenizer import Tokenizer
 from engine_launch.spec.flags import parse_flags
@@ -48,6 +48,7 @@ def serving(engine: Engine, *argv: str, tokenizer: Tokenizer | None = None) -> I
     """Serve ``engine`` with these flags until the block ends."""
     options = options_for(*argv)
     reserved = bind(options.host, options.port)
+    allow_listening(reserved)
     port = reserved.getsockname()[1]
     app = Server(engine, tokenizer or byte_tokenizer(), replace(options, port=port)).app()
     config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)

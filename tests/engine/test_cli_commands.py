@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -247,6 +248,9 @@ def read_as_systemd(line: str) -> list[str]:
             word += character
     if word or begun:
         words.append(word)
+    # A single % or $ would begin a specifier or a variable.
+    assert not any(re.search(r"(?<!%)(%%)*%(?!%)", one) for one in words)
+    assert not any(re.search(r"(?<!\$)(\$\$)*\$(?![${])", one) for one in words)
     return [one.replace("%%", "%").replace("$$", "$") for one in words]
 
 

@@ -44,6 +44,11 @@ def test_stop_string_and_what_follows_are_never_shown() -> None:
     assert text.text == "one "
 
 
+def test_of_two_stop_strings_in_one_step_the_first_counts() -> None:
+    text = answer(("END", "STOP"))
+    assert text.push(b"a STOP b END", FinishReason("stop", "STOP")) == "a "
+
+
 def test_held_back_text_is_released_when_the_answer_ends_otherwise() -> None:
     text = answer(("END",))
     text.push(b"one EN", None)
