@@ -1,0 +1,130 @@
+"""The console's own settings: a broken file is told with its line, and never keeps the console from opening."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dflash_console.config import Config, load_config, parse_config, save_profile, set_value
+from dflash_console.knobs import OFF, KnobError
+
+GOOD = """\
+# my settings
+theme = "light"
+default_host = "gpu-a"
+
+[sampling]
+interval_s = 2  # seconds
+
+[keymap]
+"app.apply" = "A"
+
+[hosts.gpu-a]
+address = "root@gpu-a"
+unit = "sglang-k26-ddtree.service"
+
+[profiles.long]
+draft_window = "off"
+tree_budget = 16
+"""
+
+
+def problem(text: str) -> str:
+    loaded = parse_config(text, "config.toml")
+    assert loaded.problems, "no problem found"
+    assert loaded.config == Config(), "the defaults are used"
+    return str(loaded.problems[0])
+
+
+def test_a_good_file_is_read() -> None:
+    loaded = parse_config(GOOD, "config.toml")
+    assert loaded.problems == ()
+    config = loaded.config
+    assert (config.theme, config.sampling.interval_s, config.keymap) == ("light", 2.0, {"app.apply": "A"})
+    assert config.hosts["gpu-a"].unit == "sglang-k26-ddtree.service"
+    assert config.host_names() == ("embedded", "gpu-a")
+    assert config.profile("long") == {"draft_window": OFF, "tree_budget": 16}
+
+
+def test_a_missing_file_gives_the_defaults_without_a_problem(tmp_path: Path) -> None:
+    loaded = load_config(tmp_path / "config.toml")
+    assert (loaded.config, loaded.problems) == (Config(), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('theme = "dark"\nkeymap = {\n', "line 2, column 11"),
+        ("theme = 3", "line 1: theme must be text in quotes"),
+        ('theme = "dark"\ncolour = 1', "line 2: colour is not a setting of the console"),
+        ("[sampling]\ninterval_s = 0.01", "line 2: sampling.interval_s input should be greater than or equal to 0.2"),
+        ('[sampling]\ninterval_s = "often"', "line 2: sampling.interval_s must be a number"),
+        ("[hosts.gpu-a]\nport = 22", "line 2: hosts.gpu-a.port is not a setting"),
+        ("hosts = 3", "line 1: hosts must be a table"),
+        ("[profiles.long]\ntree_budget = 0", "line 2: profiles.long: tree_budget must be at least 1"),
+        ("[profiles.long]\nwindow = 3", "line 2: profiles.long: there is no setting called window"),
+        ('[hosts.embedded]\naddress = "x"', "line 2: the host embedded is this machine's own engine"),
+        ('theme = "dark', "line 1"),
+    ],
+)
+def test_a_broken_file_names_the_line_and_what_is_wrong(text: str, said: str) -> None:
+    assert said in problem(text)
+
+
+def test_a_file_that_is_not_text_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"theme = \xff")
+    assert "not UTF-8 text (byte 8)" in str(load_config(path).problems[0])
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    assert "cannot be read" in str(load_config(tmp_path).problems[0])
+
+
+@given(st.text(max_size=200))
+def test_no_text_whatever_makes_the_reader_fail(text: str) -> None:
+    loaded = parse_config(text, "config.toml")
+    assert loaded.config == Config() or not loaded.problems
+
+
+def test_setting_a_value_keeps_comments_and_order(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(GOOD)
+    set_value(path, ("sampling", "interval_s"), 5)
+    assert path.read_text() == GOOD.replace("interval_s = 2", "interval_s = 5")
+
+
+def test_setting_a_value_in_a_new_file_makes_its_table(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "config.toml"
+    set_value(path, ("hosts", "gpu-b", "address"), "root@gpu-b")
+    assert path.read_text().strip() == '[hosts.gpu-b]\naddress = "root@gpu-b"'
+
+
+def test_a_broken_file_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("theme = ")
+    with pytest.raises(ValueError, match="mend it first"):
+        set_value(path, ("theme",), "light")
+    assert path.read_text() == "theme = "
+
+
+def test_a_profile_is_saved_and_loaded_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(GOOD)
+    save_profile(path, "long", {"draft_window": 1024, "layers_window": "config"})
+    assert load_config(path).config.profile("long") == {"draft_window": 1024, "layers_window": "config"}
+    with pytest.raises(KnobError, match="known: long"):
+        load_config(path).config.profile("short")
+
+
+def test_without_a_file_pydantic_is_not_imported(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from dflash_console.config import load_config;"
+        f"load_config(Path({str(tmp_path / 'none')!r})); sys.exit('pydantic' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
