@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -215,13 +216,14 @@ def _memory(case: Case) -> Iterator[Finding]:
 
 
 def _difference(old: Sequence[str], new: Sequence[str]) -> str:
-    """The words that differ, masked, in the order of the new command."""
+    """The words that differ, masked: ``-8 +16; +--draft-window 512``."""
     before, after = mask_argv(old), mask_argv(new)
-    added = [word for word in after if word not in before]
-    removed = [word for word in before if word not in after]
-    parts = [f"+{' '.join(added)}"] if added else []
-    parts += [f"-{' '.join(removed)}"] if removed else []
-    return "; ".join(parts) or "the same words in another order"
+    parts = []
+    for tag, start, end, other_start, other_end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag != "equal":
+            gone, come = " ".join(before[start:end]), " ".join(after[other_start:other_end])
+            parts.append(" ".join(([f"-{gone}"] if gone else []) + ([f"+{come}"] if come else [])))
+    return "; ".join(parts)
 
 
 def hot_refusal(knob: Knob, value: Value | None, state: HostState) -> str:

@@ -11,6 +11,7 @@ from engine_launch.spec.kv import draft_kv_bytes
 from ..effective import configured, in_effect
 from ..evidence.command import command_reading
 from ..evidence.reading import Known
+from ..evidence.server import server_reading
 from ..knobs import CONFIG, KNOBS, OFF, PLAIN, Value
 from ..state import HostState
 from .records import Predictions, Survey
@@ -92,6 +93,9 @@ def _now(state: HostState, name: str) -> Value | None:
 
 def _limit(state: HostState, name: str, wanted: Wanted) -> int | None:
     value = wanted.value(name)
+    if value is None and state.server is not None:
+        # A limit is no drift: what the server was started with is what it still has.
+        value = server_reading(state.server.value, KNOBS[name]).value
     return value if isinstance(value, int) else None
 
 
