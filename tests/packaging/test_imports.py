@@ -13,7 +13,8 @@ import pytest
 
 import dflash_console
 
-SCREENS = {"textual", "rich", "plotext"}
+SCREENS = {"textual", "plotext"}
+"""Rich is not among them: httpx imports it for a command line of its own. That none of our modules does is an import contract."""
 ENGINES = {"torch", "sglang", "transformers", "numpy", "tokenizers", "gguf", "starlette", "uvicorn"}
 
 

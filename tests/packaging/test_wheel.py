@@ -164,9 +164,12 @@ class TestConsoleAlone:
     def test_the_screens_open(self, console_alone: Installed) -> None:
         code = (
             "import asyncio\n"
-            "from dflash_console.commands.console import make_app\n"
+            "from dflash_console.config import Config\n"
+            "from dflash_console.paths import default_paths\n"
+            "from dflash_console.tui.app import ConsoleApp\n"
+            "from dflash_console.tui.run import open_link\n"
             "async def main():\n"
-            "    app = make_app('embedded')\n"
+            "    app = ConsoleApp(lambda: open_link(Config(), default_paths(), None, None))\n"
             "    async with app.run_test(size=(120, 40)) as pilot:\n"
             "        await pilot.pause()\n"
             "        print(app.theme, len(list(app.screen.walk_children())))\n"
