@@ -1,0 +1,66 @@
+"""Opening a host: the embedded unit is made on first use, units are found, and what cannot be managed is said in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dflash_console.config import Config, HostEntry
+from dflash_console.hosts.service import RunState
+from dflash_console.hosts.transport import HostError
+from dflash_console.session import EMBEDDED_UNIT, NoSuchHost, SeveralUnits, open_session
+
+from .conftest import MakeUnit
+from .sessions import paths_under
+
+
+async def test_the_embedded_units_file_is_written_on_first_use_and_kept_from_then_on(tmp_path: Path) -> None:
+    paths = paths_under(tmp_path)
+    session = await open_session(paths=paths)
+    assert (session.host, session.unit, session.embedded) == ("embedded", EMBEDDED_UNIT, True)
+    state = session.watcher.state
+    assert state.service is not None
+    assert state.service.value.state is RunState.STOPPED
+    assert state.config is not None
+    assert state.config.value.command[1:6] == ("-m", "engine_launch", "serve", "--engine", "embedded")
+    file = paths.service(EMBEDDED_UNIT) / "service.toml"
+    assert file.stat().st_mode & 0o777 == 0o600
+    text = file.read_text()
+    await session.close()
+    again = await open_session(paths=paths)
+    await again.close()
+    assert file.read_text() == text
+
+
+async def test_the_only_unit_is_taken_and_several_have_to_be_chosen_from(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit(name="one")
+    session = await open_session(paths=paths_under(tmp_path))
+    assert session.unit == "one"
+    await session.close()
+    make_unit(name="two")
+    with pytest.raises(SeveralUnits, match="one, two; choose one with --unit") as caught:
+        await open_session(paths=paths_under(tmp_path))
+    assert caught.value.units == ("one", "two")
+    session = await open_session(unit="two", paths=paths_under(tmp_path))
+    assert session.unit == "two"
+    await session.close()
+
+
+@pytest.mark.parametrize("name", ["root@gpu-a", "gpu-a"])
+async def test_a_host_over_ssh_is_refused_with_one_sentence(name: str, tmp_path: Path) -> None:
+    config = Config(hosts={"gpu-a": HostEntry("root@gpu-a")})
+    with pytest.raises(NoSuchHost, match="SSH hosts come with the next release"):
+        await open_session(name, config=config, paths=paths_under(tmp_path))
+
+
+@pytest.mark.parametrize("unit", ["nothing", "../x", ".hidden"])
+async def test_a_unit_that_is_not_there_is_named(unit: str, tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="no unit"):
+        await open_session(unit=unit, paths=paths_under(tmp_path))
+
+
+async def test_a_state_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file where a folder should be")
+    with pytest.raises(HostError, match="cannot"):
+        await open_session(paths=paths_under(tmp_path))
