@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ usage: ddtree-launch COMMAND [arguments]
   drafter PATH check a DFlash draft checkpoint
   unit         print a systemd unit that serves with the given flags
 
-ddtree-launch COMMAND --help tells more."""
+ddtree-launch COMMAND --help tells more; ddtree-launch --version tells the release."""
 
 TRACEBACK_VARIABLE = "DDTREE_TRACEBACK"
 """When set, an unexpected error is shown with its traceback (for reports of bugs)."""
@@ -29,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(USAGE)
         return 0 if words else WRONG_USE
+    if words == ["--version"]:
+        print(f"ddtree-launch {importlib.metadata.version('ddtree-console')}")
+        return 0
     command = _commands().get(words[0])
     if command is None:
         return complain(f"{words[0]!r} is not a command; there are {', '.join(_commands())}.")

@@ -91,8 +91,8 @@ def serve_embedded(argv: Sequence[str]) -> int:
     parsed = parse_flags(argv)
     warnings = (*parsed.warnings, *check_embedded(parsed))
     try:
+        from engine_launch.commands.embedded import start
         from engine_launch.embedded.server_options import server_options
-        from engine_launch.embedded.server_start import start
     except ModuleNotFoundError as error:
         raise FlagError(f"The embedded engine needs the package {error.name}: pip install 'ddtree-console[embedded]'.") from None
     for warning in warnings:

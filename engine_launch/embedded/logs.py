@@ -38,12 +38,13 @@ LOGGER_NAME = "ddtree.engine"
 _DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
-def configure_logging(level: str, stream: TextIO | None = None) -> logging.Logger:
+def configure_logging(level: str, stream: TextIO | None = None, quiet_paths: tuple[str, ...] = ()) -> logging.Logger:
     """Set up the one logger of the engine and uvicorn's two, all on one stream with one prefix.
 
     Args:
         level: a name of :mod:`logging` in lower case; lines below it are not printed.
         stream: stdout unless a test wants the lines.
+        quiet_paths: prefixes of paths whose requests leave no access line.
     """
     handler = logging.StreamHandler(stream if stream is not None else sys.stdout)
     handler.setFormatter(logging.Formatter("[%(asctime)s] %(message)s", _DATE_FORMAT))
@@ -53,9 +54,21 @@ def configure_logging(level: str, stream: TextIO | None = None) -> logging.Logge
         one.handlers = [handler]
         one.setLevel(level.upper())
         one.propagate = False
-    for name in ("uvicorn.error", "uvicorn.access"):
-        logging.getLogger(name).filters = [_with_level]
+    logging.getLogger("uvicorn.error").filters = [_with_level]
+    logging.getLogger("uvicorn.access").filters = [_QuietPaths(quiet_paths), _with_level]
     return logger
+
+
+class _QuietPaths(logging.Filter):
+    """Drops access lines of paths that begin with one of the prefixes."""
+
+    def __init__(self, prefixes: tuple[str, ...]) -> None:
+        super().__init__()
+        self._prefixes = prefixes
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        is_access = isinstance(record.args, tuple) and len(record.args) == 5
+        return not (self._prefixes and is_access and str(record.args[2]).startswith(self._prefixes))  # type: ignore[index]
 
 
 def _with_level(record: logging.LogRecord) -> bool:

@@ -124,7 +124,7 @@ class Server:
             input_ids=(self._tokenizer.eos_token_id,),
             sampling=SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True),
         )
-        answers = self._answers((probe,), streaming=False)
+        answers = AnswerSet(self._engine, self._tokenizer, None, (probe,), streaming=False)
         try:
             answers.submit()
             async with asyncio.timeout(HEALTH_TIMEOUT):

@@ -69,13 +69,16 @@ class Answer:
 
 
 class AnswerSet:
-    """The answers of one call. Iterate over :meth:`steps` once; leaving early must be followed by :meth:`abort`."""
+    """The answers of one call; ``metrics`` is ``None`` for probes, which must not count.
+
+    Iterate over :meth:`steps` once; leaving early must be followed by :meth:`abort`.
+    """
 
     def __init__(
         self,
         engine: Engine,
         tokenizer: Tokenizer,
-        metrics: ServerMetrics,
+        metrics: ServerMetrics | None,
         requests: Sequence[GenerateRequest],
         *,
         streaming: bool,
@@ -112,19 +115,24 @@ class AnswerSet:
             # On the engine's thread: figures are taken here, so that they count even when the client has gone.
             nonlocal last_token
             now = time.monotonic()
-            if event.token_ids and last_token is None:
-                self._metrics.first_token(now - started, streaming=self._streaming)
-            elif event.token_ids and last_token is not None:
-                self._metrics.tokens(len(event.token_ids), now - last_token)
-            last_token = now if event.token_ids else last_token
             if event.finish is not None:
                 answer.finished = time.time()
-                self._metrics.finished(event.stats, event.finish, now - started, streaming=self._streaming)
+            if self._metrics is not None:
+                self._observe(self._metrics, event, now - started, None if last_token is None else now - last_token)
+            last_token = now if event.token_ids else last_token
             # A loop that closes under us at shutdown must not fail the engine.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._events.put_nowait, (answer, event))
 
         return on_event
+
+    def _observe(self, metrics: ServerMetrics, event: TokenEvent, since_start: float, since_token: float | None) -> None:
+        if event.token_ids and since_token is None:
+            metrics.first_token(since_start, streaming=self._streaming)
+        elif event.token_ids and since_token is not None:
+            metrics.tokens(len(event.token_ids), since_token)
+        if event.finish is not None:
+            metrics.finished(event.stats, event.finish, since_start, streaming=self._streaming)
 
     async def steps(self) -> AsyncGenerator[tuple[Answer, Step]]:
         """All answers as they grow; each one's last step has a ``finish``."""

@@ -38,6 +38,8 @@ class ServerOptions:
     log_level: str = "info"
     stream_usage: bool = False
     """Streams end with their usage even when the client does not ask."""
+    quiet_paths: tuple[str, ...] = ()
+    """Prefixes of paths whose requests leave no access line."""
 
     @property
     def model_path(self) -> str:
@@ -86,6 +88,7 @@ def server_options(parsed: ParsedFlags) -> ServerOptions:
         enable_metrics=parsed.value("--enable-metrics") is True,
         log_level=str(parsed.value("--log-level")),
         stream_usage=parsed.value("--stream-response-default-include-usage") is True,
+        quiet_paths=tuple((_text(parsed, "--uvicorn-access-log-exclude-prefixes") or "").split()),
     )
 
 
@@ -128,6 +131,7 @@ def server_args(options: ServerOptions) -> dict[str, object]:
         "enable_metrics": options.enable_metrics,
         "decode_log_interval": engine.decode_log_interval,
         "log_level": options.log_level,
+        "uvicorn_access_log_exclude_prefixes": list(options.quiet_paths),
         "stream_response_default_include_usage": options.stream_usage,
         "skip_server_warmup": True,
         "weight_version": "default",

@@ -35,7 +35,7 @@ class Kind(Enum):
     TEXT = "text"
     CHOICE = "choice"
     ANY = "any"
-    """Whatever stands before the next flag; for flags that are read past, never used."""
+    """Any number of words, up to the next flag; the value is the words with a blank between."""
 
 
 class Use(Enum):
@@ -180,6 +180,12 @@ HONOURED: tuple[Flag, ...] = (
         "lines below this level are not printed",
         default="info",
         choices=("debug", "info", "warning", "error", "critical"),
+    ),
+    Flag(
+        "--uvicorn-access-log-exclude-prefixes",
+        Kind.ANY,
+        Use.ENGINE,
+        "paths beginning so are served without an access line (for the requests of a console that polls)",
     ),
     Flag(
         "--stream-response-default-include-usage",

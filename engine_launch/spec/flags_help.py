@@ -42,4 +42,6 @@ def _value_name(flag: Flag) -> str:
         return ""
     if flag.kind in (Kind.INT, Kind.INT_OR_WORD):
         return f" {'|'.join([*flag.choices, 'N'])}"
-    return f" {'|'.join(flag.choices)}" if flag.choices else " TEXT"
+    if flag.choices:
+        return f" {'|'.join(flag.choices)}"
+    return " WORD ..." if flag.kind is Kind.ANY else " TEXT"

@@ -114,7 +114,7 @@ ssl-ca-certs ssl-certfile ssl-keyfile ssl-keyfile-password stream-interval swa-f
 tbo-token-distribution-threshold tokenizer-backend tokenizer-metrics-allowed-custom-labels
 tokenizer-metrics-custom-labels-header tokenizer-mode tokenizer-path tokenizer-worker-num tool-call-parser
 tool-server torch-compile-max-bs torchao-config tp-size trace-modules triton-attention-num-kv-splits
-triton-attention-split-tile-size uvicorn-access-log-exclude-prefixes warmups watchdog-timeout weight-cache-mode
+triton-attention-split-tile-size  warmups watchdog-timeout weight-cache-mode
 weight-cache-socket weight-cache-timeout weight-loader-prefetch-num-threads weight-version
 """
 

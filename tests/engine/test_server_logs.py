@@ -152,3 +152,11 @@ def test_access_lines_look_like_uvicorns(lines: Lines) -> None:
     args = ("127.0.0.1:35140", "POST", "/generate", "1.1", 200)
     logging.getLogger("uvicorn.access").info('%s - "%s %s HTTP/%s" %d', *args)
     assert lines.texts() == [next(line for line in RECORDED if "35140" in line).split("] ", 1)[1]]
+
+
+def test_access_lines_of_quiet_paths_are_left_out() -> None:
+    out = io.StringIO()
+    configure_logging("info", out, quiet_paths=("/metrics", "/v1/loads"))
+    for path in ("/metrics", "/v1/loads", "/generate"):
+        logging.getLogger("uvicorn.access").info('%s - "%s %s HTTP/%s" %d', "127.0.0.1:1", "GET", path, "1.1", 200)
+    assert [line.split('"')[1] for line in out.getvalue().splitlines()] == ["GET /generate HTTP/1.1"]

@@ -133,3 +133,8 @@ def test_scanners_cannot_grow_the_metrics(server: Running) -> None:
     found = scrape(server)
     assert total(found, "sglang:http_requests_total", endpoint="other") == 20
     assert len({labels for name, labels in found if name == "sglang:http_requests_total"}) == 2
+
+
+def test_health_probes_do_not_count(server: Running) -> None:
+    server.client.get("/health_generate")
+    assert total(scrape(server), "sglang:num_requests_total") == 0
