@@ -63,8 +63,8 @@ class Answer:
             return None
         return (self.tokens - self.first_tokens) / (self.chunks - 1)
 
-    def figures(self) -> str:
-        """``150.8 tok/s · commit 4.51 · TTFT 205 ms · 57 verifies · 257 tokens``."""
+    def figures(self, *, brief: bool = False) -> str:
+        """``150.8 tok/s · commit 4.51 · TTFT 205 ms · 57 verifies · 257 tokens``; ``brief`` leaves the rest out."""
         record = self.record
         if record is not None and record.error:
             return f"✗ {record.error}"
@@ -76,6 +76,8 @@ class Answer:
         if record is None:
             parts.append("waiting" if self.first_at is None else f"{self.tokens if self.tokens is not None else '?'} tokens …")
             return " · ".join(parts)
+        if brief:
+            return " · ".join((*parts, record.counted))
         if record.verify_calls is not None:
             parts.append(f"{record.verify_calls} verifies")
         parts.append(record.counted)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..evidence.reading import Known, Reading
 from ..hosts.service import RunState
-from ..knobs import OFF, PLAIN, Value, show_value
+from ..knobs import KNOBS, OFF, PLAIN, Value, find_knob, show_value
 from .formats import age, duration
 
 if TYPE_CHECKING:
@@ -60,7 +60,12 @@ class DriftBadge:
 def current_value(state: HostState, name: str) -> Value | None:
     """The value to start an edit from: in effect when the engine runs, else as configured, else the engine's default."""
     from ..effective import UNGIVEN, configured, in_effect
+    from ..evidence.command import command_reading
 
+    if name not in KNOBS:
+        # Any other flag: what the configuration gives is all that is known of it.
+        given = None if state.config is None else command_reading(state.config.value.command, find_knob(name))
+        return None if given is None or given.known is not Known.VALUE else given.value
     reading = in_effect(state, name)
     if reading.known is not Known.VALUE:
         reading = configured(state, name)

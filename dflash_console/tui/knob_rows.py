@@ -8,6 +8,7 @@ from ..evidence.reading import Known
 from ..hosts.service import RunState
 from ..knobs import KNOBS, Knob, show_value
 from .draft import DraftChange
+from .facts import current_value
 from .formats import UNKNOWN
 from .widgets.knob_table import KnobRow
 
@@ -55,7 +56,8 @@ def _now(state: HostState, knob: Knob) -> tuple[str, str]:
         if reading.known is Known.ABSENT:
             return UNKNOWN, f"not set: {knob.default_text}" if knob.default_text else "not set"
         return "?", reading.why or "not read"
-    return UNKNOWN, "not set"
+    value = current_value(state, knob.name)
+    return (UNKNOWN, "not set") if value is None else (show_value(value), "unit file")
 
 
 def _trained(state: HostState, knob: Knob) -> str:

@@ -212,7 +212,7 @@ class RecordedLink:
         self.applied: list[tuple[Plan, ApplyChoices]] = []
         self.controls: list[Control] = []
         self.sent: list[tuple[PromptRequest, ...]] = []
-        self.answer = ("Here is", " a function", " that merges", " two sorted", " lists.")
+        self.answer: tuple[str, ...] = ("Here is", " a function", " that merges", " two sorted", " lists.")
         self.survey = Survey(stage_seconds={"restart": 0.4, "process up": 0.2, "weights": 2.1, "ready": 0.9})
         self.stages: Sequence[StageEvent] = ()
         self.result: ApplyResult | None = None

@@ -141,7 +141,7 @@ class PromptDock(Vertical):
         lines: list[Text] = []
         for answer in self._answers[:SHOWN]:
             line = Text(no_wrap=True)
-            figures = answer.figures()
+            figures = answer.figures(brief=True)
             line.append(f"{answer.number + 1} ", style="bold")
             line.append(figures, style="bold" if answer.record is None else "")
             line.append("  ")

@@ -1,0 +1,322 @@
+"""Putting a change together, seeing what it would do, and applying it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dflash_console.apply.records import ApplyResult, Stage, StageEvent, StageStatus, Verdict
+from dflash_console.plan import Mode, Survey
+from dflash_console.tui.link import Control
+from dflash_console.tui.screens.apply import ApplyScreen
+from dflash_console.tui.screens.confirm import ConfirmScreen
+from dflash_console.tui.screens.dialog import ScrollText
+from dflash_console.tui.screens.plan import PlanScreen
+from dflash_console.tui.screens.profiles import ProfilesScreen
+from dflash_console.tui.screens.unfinished import UnfinishedScreen
+from dflash_console.tui.widgets.field import LeavingInput
+from dflash_console.tui.widgets.knob_table import KnobTable
+
+from .conftest import MakeApp
+from .driving import change, notices, running, until
+from .support import RecordedLink, lines, state
+
+STAGES = ("checks", "change", "log line", "server", "prompt", "truth")
+
+
+def stage(name: str, status: StageStatus, evidence: str = "", **changes: object) -> StageEvent:
+    """One event of an operation."""
+    line = changes.pop("line", None)
+    shown = Stage(name, status, 0.4, evidence, line)  # type: ignore[arg-type]
+    return StageEvent("op", shown, STAGES, 1.0, left_s=2.0, **changes)  # type: ignore[arg-type]
+
+
+DONE = ApplyResult(True, Verdict.CONFIRMED, "tree_budget is 12", "op", Mode.HOT, (), "aa" * 16, seconds=1.2)
+
+
+def text_of(link_app: object, identity: str) -> str:
+    return link_app.screen.query_one(identity, ScrollText).text  # type: ignore[attr-defined,no-any-return]
+
+
+async def test_keys_put_a_change_together_on_the_dashboard(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("b", "b", "k", "w", "s", "W")
+        assert app.model.change.values == {
+            "tree_budget": 16,
+            "tree_topk": 6,
+            "draft_window": 512,
+            "speculation": False,
+            "layers_window": "off",
+        }
+        assert "tree budget 8 → 16" in change(app)
+        await pilot.press("B", "K", "right_square_bracket", "s", "W")
+        assert app.model.change.values == {"tree_budget": 12, "draft_window": 1024, "layers_window": "config"}
+
+
+async def test_escape_discards_the_change(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("b", "escape")
+        assert change(app) == ""
+        assert not app.model.change
+
+
+async def test_an_edit_that_has_come_true_is_no_edit_any_more(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("b", "k")
+        link.push(state(speculative_ddtree_budget=12))
+        await until(lambda: app.model.change.values == {"tree_topk": 6}, "the budget's edit to end")
+
+
+async def test_every_setting_stands_with_its_value_and_origin(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("2")
+        rows = app.query_one(KnobTable).text.split("\n")
+        budget = next(row for row in rows if "Tree budget" in row)
+        assert "8" in budget
+        assert "engine" in budget
+        assert "trained with 512" in next(row for row in rows if "Compact draft cache" in row)
+        assert "the engine's own" in next(row for row in rows if "Drafter  " in row)
+
+
+async def test_edits_are_marked_now_or_restart(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("2", "b", "W")
+        rows = app.query_one(KnobTable).text.split("\n")
+        assert "now, without a restart" in next(row for row in rows if "Tree budget" in row)
+        assert next(row for row in rows if "Drafter layers'" in row).rstrip().endswith("restart")
+
+
+async def test_the_preview_shows_diff_command_expectations_and_findings(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("2", "b", "W")
+        await until(lambda: "layers-window" in text_of(app, "#written"), "a diff")
+        written = text_of(app, "#written")
+        assert '"--speculative-draft-layers-window"' in written
+        assert "--speculative-ddtree-budget 12" in written
+        assert "13 rows" in text_of(app, "#expect")
+        assert "3 s" in text_of(app, "#expect")
+        assert text_of(app, "#findings")
+
+
+async def test_enter_types_a_value_and_a_bad_one_is_explained(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("2", "down", "down", "down", "down", "enter")
+        field = app.query_one("#knob-input", LeavingInput)
+        assert field.has_focus
+        field.value = "0"
+        await pilot.press("enter")
+        assert "at least 1" in notices(app)
+        assert field.display
+        field.value = "24"
+        await pilot.press("enter")
+        assert app.model.change.values == {"tree_budget": 24}
+        assert not field.display
+
+
+async def test_printable_keys_type_in_a_field_and_escape_leaves_it(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("2", "F", "b", "a", "q")
+        assert app.query_one("#knob-input", LeavingInput).value == "--baq"
+        assert not app.model.change
+        await pilot.press("escape")
+        assert app.query_one(KnobTable).has_focus
+
+
+async def test_any_flag_can_be_set_by_its_name(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("2", "F")
+        app.query_one("#knob-input", LeavingInput).value = "--log-level warning"
+        await pilot.press("enter")
+        assert app.model.change.values == {"flag:--log-level": "warning"}
+        assert "--log-level" in app.query_one(KnobTable).text
+
+
+async def test_delete_takes_one_edit_back(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("2", "b", "k", "delete")
+        assert app.model.change.values == {"tree_budget": 12}
+
+
+async def test_apply_shows_the_plan_and_changes_nothing_before_it_is_accepted(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("b", "a")
+        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
+        assert "Tree budget: 8 → 12" in text_of(app, "#plan")
+        await pilot.press("escape")
+        assert link.applied == []
+        assert app.model.change.values == {"tree_budget": 12}
+
+
+async def test_m_turns_a_hot_change_into_one_with_a_restart(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("b", "a")
+        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
+        await pilot.press("m")
+        await until(lambda: "Effective command" in text_of(app, "#plan"), "the plan with a restart")
+        await pilot.press("o", "d", "enter")
+        await until(lambda: bool(link.applied), "the apply")
+        plan, choices = link.applied[0]
+        assert plan.mode is Mode.RESTART
+        assert choices.rollback_on_failure
+        assert choices.drain
+
+
+async def test_a_plan_with_an_error_cannot_be_applied(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.survey = replace(Survey(), drafter_problem="the folder /x holds no weights")
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("2")
+        app.edit("drafter", "/x")
+        await pilot.press("a")
+        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "cannot be applied" in text_of(app, "#plan")
+        assert link.applied == []
+
+
+async def test_stages_appear_as_they_happen_and_the_end_is_said(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.stages = (
+        stage("checks", StageStatus.DONE, "2 files unchanged"),
+        stage("log line", StageStatus.DONE, "Hot change applied.", line=88),
+        stage("prompt", StageStatus.RUNNING, progress=(3, 12)),
+    )
+    link.result = DONE
+    link.hold.clear()
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("b", "a")
+        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, ApplyScreen) and "3/12" in app.screen.text, "the stages")
+        assert isinstance(app.screen, ApplyScreen)
+        shown = app.screen.text
+        assert "✓ checks" in shown
+        assert "← line 88 of this start" in shown
+        assert "about 1 s left" in shown or "about 2 s left" in shown
+        assert "then: change · server · truth" in shown
+        assert app.model.busy == "applying"
+        link.hold.set()
+        await until(lambda: "✓ confirmed" in app.screen.text, "the verdict")  # type: ignore[attr-defined]
+        assert app.model.busy == ""
+
+
+async def test_a_failure_shows_its_cause_and_lines_and_u_rolls_back(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.stages = (stage("log line", StageStatus.FAILED, "the log says draft_window_size=None"),)
+    link.result = ApplyResult(
+        False, Verdict.OTHER_VALUE, "the log says None", "op", Mode.RESTART, (), lines=lines(["draft_window_size=None"])
+    )
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("b", "a")
+        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, ApplyScreen) and "another value" in app.screen.text, "the verdict")
+        assert "draft_window_size=None" in app.screen.text  # type: ignore[attr-defined]
+        await pilot.press("u")
+        await until(lambda: link.controls == [Control.ROLLBACK], "the roll-back")
+
+
+async def test_leaving_the_stages_stops_nothing_and_the_end_is_told(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.result = DONE
+    link.hold.clear()
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("b", "a")
+        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, ApplyScreen), "the stages")
+        await pilot.press("escape")
+        await until(lambda: not isinstance(app.screen, ApplyScreen), "the dashboard")
+        await pilot.press("q")
+        assert isinstance(app.screen, ConfirmScreen)
+        await pilot.press("n")
+        link.hold.set()
+        await until(lambda: "confirmed: tree_budget is 12" in notices(app), "a notice of the end")
+
+
+async def test_stop_waiting_gives_the_screen_back(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.hold.clear()
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("b", "a")
+        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, ApplyScreen), "the stages")
+        await pilot.press("x")
+        await until(lambda: "journal is on disk" in app.screen.text, "what was left")  # type: ignore[attr-defined]
+        assert app.model.busy == ""
+
+
+async def test_restart_stop_and_roll_back_ask_first(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.result = DONE
+    app = make_app(link)
+    async with running(app) as pilot:
+        for key, control in (("r", Control.RESTART), ("X", Control.STOP), ("u", Control.ROLLBACK)):
+            await pilot.press(key)
+            assert isinstance(app.screen, ConfirmScreen)
+            await pilot.press("n")
+            assert control not in link.controls
+            await pilot.press(key, "y")
+            await until(lambda wanted=control: wanted in link.controls, f"{control}")  # type: ignore[misc]
+            await until(lambda: app.model.busy == "", "the end")
+            await pilot.press("escape")
+
+
+async def test_a_read_only_console_changes_nothing(make_app: MakeApp) -> None:
+    link = RecordedLink(state(), read_only=True)
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("b", "a", "r", "u")
+        await pilot.pause()
+        assert link.asked == []
+        assert link.controls == []
+        assert "Read only" in notices(app)
+
+
+async def test_an_unfinished_operation_is_offered_at_the_start(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.left_over = "apply on embedded/ddtree-embedded, begun at 14:14:26, was cut off after 'write'"
+    link.result = DONE
+    app = make_app(link)
+    async with running(app) as pilot:
+        await until(lambda: isinstance(app.screen, UnfinishedScreen), "the question")
+        await pilot.press("u")
+        await until(lambda: link.controls == [Control.UNDO], "the roll-back of that operation")
+
+
+async def test_profiles_are_saved_compared_and_loaded(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("2", "b", "P", *"wide", "enter")
+        await until(lambda: "wide" in link.saved, "the profile")
+        assert link.saved["wide"]["tree_budget"] == 12
+        await pilot.press("escape")
+        await until(lambda: not app.model.change, "no change")
+        await pilot.press("L")
+        await until(lambda: isinstance(app.screen, ProfilesScreen), "the profiles")
+        assert "8 → 12" in text_of(app, "#profiles")
+        await pilot.press("enter")
+        await until(lambda: app.model.change.values == {"tree_budget": 12}, "the profile's settings in the change")

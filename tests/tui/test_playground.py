@@ -1,0 +1,215 @@
+"""Prompts: from the dock under the plots and from the playground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual.widgets import Input, Markdown
+
+from dflash_console.tui.screens.suites import SuiteScreen
+from dflash_console.tui.widgets.answer_view import AnswerView
+from dflash_console.tui.widgets.histogram import HistogramPanel
+from dflash_console.tui.widgets.prompt_dock import EXAMPLE, PromptDock
+from dflash_console.tui.widgets.prompt_editor import PromptEditor
+
+from .conftest import MakeApp
+from .driving import notices, running, until
+from .support import RecordedLink, state
+
+
+async def test_the_dock_sends_what_is_typed_and_shows_figures(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("p", *"a b", "enter")
+        dock = app.query_one(PromptDock)
+        await until(lambda: "commit 3.00" in dock.text, "the answer's figures")
+        assert link.sent[0][0].text == "a b"
+        assert "two sorted lists." in dock.text
+
+
+async def test_an_empty_dock_sends_the_example(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("p", "enter")
+        await until(lambda: bool(link.sent), "a request")
+        assert link.sent[0][0].text == EXAMPLE
+
+
+async def test_copies_temperature_and_length_are_taken_from_their_fields(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("p")
+        app.query_one("#dock-copies", Input).value = "3"
+        app.query_one("#dock-temperature", Input).value = "0.7"
+        app.query_one("#dock-max", Input).value = "64"
+        await pilot.press("enter")
+        await until(lambda: bool(link.sent), "the requests")
+        assert [(request.temperature, request.max_tokens) for request in link.sent[0]] == [(0.7, 64)] * 3
+
+
+async def test_a_field_that_cannot_be_read_sends_nothing_and_says_why(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("p")
+        app.query_one("#dock-copies", Input).value = "many"
+        await pilot.press("enter")
+        assert "n (parallel copies)" in app.query_one(PromptDock).text
+        assert link.sent == []
+
+
+async def test_keys_work_on_the_plots_while_the_answer_streams(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.hold.clear()
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("p", "enter")
+        await until(lambda: "tokens …" in app.query_one(PromptDock).text, "a streaming answer")
+        await pilot.press("escape", "b")
+        assert app.model.change.values == {"tree_budget": 12}
+        await pilot.press("x")
+        await until(lambda: "stopped" in app.query_one(PromptDock).text, "the end of the prompt")
+
+
+async def test_up_recalls_what_was_sent_and_a_capital_p_closes_the_dock(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("p", *"one", "enter")
+        await until(lambda: bool(link.sent), "a request")
+        app.query_one("#dock-prompt", Input).value = ""
+        await pilot.press("up")
+        assert app.query_one("#dock-prompt", Input).value == "one"
+        await pilot.press("escape", "P")
+        assert not app.query_one(PromptDock).display
+
+
+async def test_the_playground_shades_each_verify_and_shows_the_histogram(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("5", "enter")
+        view = app.query_one(AnswerView)
+        await until(lambda: "4 verifies" in str(view.border_title), "the figures")
+        assert view.text == "Here is a function that merges two sorted lists."
+        grounds = [str(span.style) for span in view._text.spans]
+        assert len(grounds) == 5
+        assert grounds[0] != grounds[1]
+        assert "50 %" in app.query_one("#answer-histogram", HistogramPanel).text
+
+
+async def test_enter_sends_from_the_editor_and_printable_keys_type(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("5", "e")
+        app.query_one(PromptEditor).load_text("")
+        await pilot.press(*"qba", "f6", "x", "enter")
+        await until(lambda: bool(link.sent), "a request")
+        assert link.sent[0][0].text == "qba\nx"
+        await pilot.press("escape")
+        assert app.query_one(AnswerView).has_focus
+
+
+async def test_arrows_walk_the_parallel_answers(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("5")
+        app.query_one("#play-copies", Input).value = "3"
+        await pilot.press("enter")
+        view = app.query_one(AnswerView)
+        await until(lambda: "Answer 1 of 3" in str(view.border_title), "the first of three")
+        await pilot.press("right")
+        assert "Answer 2 of 3" in str(view.border_title)
+        await pilot.press("left", "left")
+        assert "Answer 3 of 3" in str(view.border_title)
+
+
+async def test_comparing_with_plain_sends_the_same_prompt_without_speculation(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("5", "enter")
+        view = app.query_one(AnswerView)
+        await until(lambda: "4 verifies" in str(view.border_title), "an answer")
+        await pilot.press("c")
+        await until(lambda: "same output ✓" in str(view.border_subtitle), "the comparison")
+        assert dict(link.sent[1][0].custom_params) == {"speculative": False}
+        assert dict(link.sent[0][0].custom_params) == {"record_rounds": True}
+        assert link.sent[1][0].text == link.sent[0][0].text
+
+
+async def test_comparing_with_an_earlier_answer_finds_a_difference(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("5", "enter")
+        view = app.query_one(AnswerView)
+        await until(lambda: "4 verifies" in str(view.border_title), "an answer")
+        await pilot.press("enter")
+        await until(lambda: len(link.sent) == 2 and "4 verifies" in str(view.border_title), "a second answer")
+        await pilot.press("C")
+        assert "earlier: same output ✓" in str(view.border_subtitle)
+
+
+async def test_markdown_is_shown_only_of_a_finished_answer(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.hold.clear()
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("5", "enter")
+        await until(lambda: "tokens …" in str(app.query_one(AnswerView).border_title), "a streaming answer")
+        await pilot.press("m")
+        assert not app.query(Markdown)
+        link.hold.set()
+        await until(lambda: "4 verifies" in str(app.query_one(AnswerView).border_title), "the end")
+        await pilot.press("m")
+        await until(lambda: bool(app.query(Markdown)), "the Markdown view")
+        await pilot.press("m")
+        await until(lambda: not app.query(Markdown), "the plain text")
+
+
+async def test_clicking_into_a_streaming_answer_does_no_harm(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.hold.clear()
+    link.answer = tuple(f"word{number} " for number in range(300))
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("5", "enter")
+        for number in range(40):
+            await pilot.click(AnswerView, offset=(5 + number % 30, 2 + number % 8))
+        link.hold.set()
+        await until(lambda: "4 verifies" in str(app.query_one(AnswerView).border_title), "the end")
+
+
+async def test_markup_in_an_answer_is_text(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.answer = ("[bold]", "x[/bold] ", "[@click=app.quit]no[/]")
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("5", "enter")
+        await until(lambda: "4 verifies" in str(app.query_one(AnswerView).border_title), "the answer")
+        assert app.query_one(AnswerView).text == "[bold]x[/bold] [@click=app.quit]no[/]"
+
+
+async def test_a_prompt_of_a_suite_is_taken_into_the_editor(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("5", "o")
+        await until(lambda: isinstance(app.screen, SuiteScreen), "the suites")
+        await pilot.press("tab", "down", "right", "enter")
+        await until(lambda: not isinstance(app.screen, SuiteScreen), "the playground")
+        assert len(app.query_one(PromptEditor).text) > 1500
+
+
+async def test_answers_are_copied_and_saved(make_app: MakeApp, tmp_path: Path) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("5", "enter")
+        await until(lambda: "4 verifies" in str(app.query_one(AnswerView).border_title), "an answer")
+        await pilot.press("y", "S")
+        assert app.clipboard.startswith("Here is a function")
+        assert len(list((tmp_path / "exports").iterdir())) == 2
+        assert "Saved" in notices(app)

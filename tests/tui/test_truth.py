@@ -1,0 +1,63 @@
+"""The truth table: six sources, a verdict in words, a key that mends."""
+
+from __future__ import annotations
+
+from dflash_console.tui.screens.dialog import ScrollText
+from dflash_console.tui.screens.plan import PlanScreen
+from dflash_console.tui.screens.truth import TruthPane
+from dflash_console.tui.widgets.truth_view import TruthView
+
+from .conftest import MakeApp
+from .driving import running, until
+from .support import START_LINES, RecordedLink, state
+
+HOT = (*START_LINES, "[2026-11-29 16:01:00] Hot change applied. speculative_ddtree_budget: 8 -> 16 (from /set_internal_state)")
+
+
+async def test_every_source_has_a_column_and_every_setting_a_verdict(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("3")
+        shown = app.query_one(TruthView).text
+        assert all(name in shown for name in ("trained", "unit file", "loaded", "process", "server", "log"))
+        assert "✓ Tree budget" in shown
+        assert app.query_one(TruthView).border_subtitle == "no drift"
+
+
+async def test_the_row_under_the_cursor_says_where_each_value_was_read(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("3", "down", "down", "down", "down")
+        shown = app.query_one(TruthView).text
+        assert "log line 6" in shown
+        assert "service.toml" in shown
+
+
+async def test_a_hot_change_is_drift_of_a_known_kind_and_a_writes_it_down(make_app: MakeApp) -> None:
+    link = RecordedLink(state(texts=HOT, speculative_ddtree_budget=16))
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("3")
+        assert "hot change not written down" in app.query_one(TruthView).text
+        await pilot.press("a")
+        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
+        assert dict(link.asked[-1][0]) == {"tree_budget": 16}
+
+
+async def test_enter_on_a_row_does_what_its_key_does(make_app: MakeApp) -> None:
+    link = RecordedLink(state(texts=HOT, speculative_ddtree_budget=16))
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("3", *["down"] * 4, "enter")
+        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
+        assert "16" in app.screen.query_one("#plan", ScrollText).text
+
+
+async def test_the_table_is_judged_anew_when_a_source_was_read_anew(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("3")
+        link.push(state(texts=HOT, speculative_ddtree_budget=16))
+        await until(lambda: "hot change" in app.query_one(TruthView).text, "the new verdict")
+        assert isinstance(app.pane, TruthPane)
