@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
-
 from dflash_console.apply import StageEvent, StageStatus, Verdict, apply_plan, restart_service, roll_back, stop_service
 from dflash_console.apply.restart import STAGES
 from dflash_console.evidence.command import flag_value
-from dflash_console.knobs import KNOBS, OFF
+from dflash_console.knobs import KNOBS, OFF, Value
 from dflash_console.plan import Change, Mode
 
 from .conftest import MakeUnit
@@ -44,14 +42,20 @@ async def test_a_restart_apply_writes_restarts_and_proves_every_value(make_unit:
         assert '"--speculative-ddtree-budget",\n    "16",\n' in text
 
 
-@pytest.mark.parametrize("number", range(20))
-async def test_twenty_clean_applies_are_all_confirmed(number: int, make_unit: MakeUnit, tmp_path: Path) -> None:
+async def test_twenty_clean_applies_are_all_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:
     make_unit()
+    invocations: set[str | None] = set()
     async with session_on(tmp_path) as session:
-        result = await change(
-            session, {"tree_budget": number + 1, "tree_topk": number % 8 + 1, "draft_window": 64 * (number + 1)}
-        )
-        assert result.verdict is Verdict.CONFIRMED, result.reason
+        for number in range(20):
+            wanted: dict[str, Value | None] = {
+                "tree_budget": number + 1,
+                "tree_topk": number % 8 + 1,
+                "draft_window": 64 * (number + 1),
+            }
+            result = await change(session, wanted)
+            assert result.verdict is Verdict.CONFIRMED, result.reason
+            invocations.add(result.invocation_id)
+    assert len(invocations) == 20
 
 
 async def test_a_hot_change_keeps_the_process_and_is_confirmed_within_two_seconds(make_unit: MakeUnit, tmp_path: Path) -> None:
