@@ -51,7 +51,8 @@ async def make_plan(session: HostSession, settings: dict[str, Value], mode: Mode
     """
     await session.watcher.settled()
     try:
-        return await session.plan(Change(settings, mode, persist))
+        # Everything was asked a moment ago; asking again would only make a hot change slower.
+        return await session.plan(Change(settings, mode, persist), refresh=False)
     except PlanError as problem:
         raise CommandError(str(problem)) from None
 

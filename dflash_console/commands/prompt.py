@@ -7,8 +7,8 @@ import sys
 import time
 from collections.abc import Mapping
 
+from ..firing import fire
 from ..knobs import PLAIN, KnobError, Value, find_knob, parse_settings
-from ..load.client import PromptClient
 from ..load.records import Chunk, RequestRecord
 from ..load.request import Endpoint, ParamValue, PromptRequest
 from ..load.suite import SuiteError, filler, load_suite
@@ -100,12 +100,10 @@ async def _fire(context: Context, requests: tuple[PromptRequest, ...]) -> ExitCo
     started = time.perf_counter()
     interrupted = False
     async with context.session() as session:
-        engine = await session.engine()
-        async with PromptClient(engine.base_url, api_key=engine.api_key) as client:
-            try:
-                await client.send_many(requests, show.chunk, done)
-            except asyncio.CancelledError:
-                interrupted = True
+        try:
+            await fire(session, requests, show.chunk, done)
+        except asyncio.CancelledError:
+            interrupted = True
     records = tuple(ended[number] for number in sorted(ended))
     summary = summarise(records, time.perf_counter() - started)
     if output.json_wanted:

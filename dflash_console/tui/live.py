@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..config import load_config, save_profile
+from ..firing import fire
 from ..history import HistoryError, MarkKind
 from ..hosts.transport import HostError
 from ..knobs import KnobError, Value
-from ..load.client import OnChunk, OnDone, PromptClient
+from ..load.client import OnChunk, OnDone
 from ..session import HostSession
 from .link import ApplyChoices, Control, LinkError, OnStage, Past
 from .live_operations import LiveOperations
@@ -109,11 +110,9 @@ class SessionLink:
 
     async def send(self, requests: Sequence[PromptRequest], on_chunk: OnChunk, on_done: OnDone) -> tuple[RequestRecord, ...]:
         try:
-            engine = await self._session.engine()
+            return await fire(self._session, requests, on_chunk, on_done)
         except HostError as error:
             raise LinkError(str(error)) from None
-        async with PromptClient(engine.base_url, api_key=engine.api_key) as client:
-            return await client.send_many(requests, on_chunk, on_done)
 
     async def verifies(self, limit: int) -> tuple[VerifyPicture, ...]:
         try:

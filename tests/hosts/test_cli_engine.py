@@ -1,0 +1,101 @@
+"""The commands on the real embedded engine: figures of real answers, and the same text with and without speculation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from dflash_console import cli
+from dflash_console.firing import fire
+from dflash_console.load.request import Endpoint, PromptRequest
+from dflash_console.session import open_session
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def run(*words: str) -> tuple[int, str]:
+    """A command's exit code and standard output."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = cli.main(words)
+    return code, out.getvalue()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The embedded engine, started once for all tests of this module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DDTREE_HOME", str(tmp_path_factory.mktemp("home")))
+        code, out = run("start", "--json")
+        try:
+            assert code == 0, out
+            yield
+        finally:
+            run("stop", "--yes")
+
+
+def prompt(*words: str) -> list[dict[str, object]]:
+    code, out = run("prompt", *words, "--json")
+    assert code == 0, out
+    requests = json.loads(out)["requests"]
+    assert isinstance(requests, list)
+    return requests
+
+
+def test_a_chat_answer_carries_the_engines_own_figures() -> None:
+    (request,) = prompt("Name three colours.", "--max-tokens", "24")
+    assert request["completion_tokens"] == 24
+    assert request["finish_reason"] == "length"
+    assert request["commit_source"] == "histogram"
+    histogram = request["accept_histogram"]
+    assert isinstance(histogram, list)
+    assert sum(histogram) == request["verify_calls"]
+    # Prefill's token and each verify's accepted drafts and bonus; the last verify may be cut at the limit.
+    tokens = 1 + sum((accepted + 1) * count for accepted, count in enumerate(histogram))
+    assert 24 <= tokens <= 24 + 7
+
+
+def test_greedy_text_is_the_same_with_a_tree_with_another_budget_and_without_speculation() -> None:
+    words = ("Count from one to eight in words.", "--max-tokens", "32")
+    (tree,), (small,), (plain,) = (
+        prompt(*words),
+        prompt(*words, "--set", "tree_budget=2"),
+        prompt(*words, "--algorithm", "PLAIN"),
+    )
+    assert plain["commit_length"] is None
+    assert tree["text"] == small["text"] == plain["text"]
+
+
+def test_copies_run_at_once_and_are_all_measured() -> None:
+    requests = prompt("Say hello.", "--n", "3", "--max-tokens", "12", "--ignore-eos")
+    assert [request["completion_tokens"] for request in requests] == [12, 12, 12]
+    assert all(request["ttft_s"] is not None for request in requests)
+
+
+async def test_a_cancelled_prompt_frees_its_slot_and_ended_ones_are_in_history() -> None:
+    session = await open_session()
+    try:
+        long = PromptRequest.of("Write a long story.", endpoint=Endpoint.GENERATE, max_tokens=2_000)
+        begun = asyncio.Event()
+        task = asyncio.create_task(fire(session, [long], lambda _: begun.set()))
+        await asyncio.wait_for(begun.wait(), 60)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        for _ in range(100):
+            loads = (await session.watcher.refresh()).loads
+            if loads is not None and loads.value.running == 0:
+                break
+            await asyncio.sleep(0.1)
+        assert loads is not None
+        assert loads.value.running == 0
+        (record,) = await fire(session, [PromptRequest.of("Say hello.", max_tokens=4)])
+        kept = await session.history.requests(session.key)
+        assert record.completion_tokens in [row.completion_tokens for row in kept]
+    finally:
+        await session.close()
