@@ -18,6 +18,7 @@ from torch import Tensor
 
 from engine_launch.embedded.draft_kv import ContextStore, DraftKV
 from engine_launch.embedded.linear import Linear
+from engine_launch.embedded.norm import RmsNorm
 from engine_launch.embedded.rotary import RotaryTable, rotate
 from engine_launch.spec.drafter_config import DrafterConfig, LayerType
 
@@ -64,12 +65,12 @@ class Drafter(Protocol):
 
 @dataclass(frozen=True)
 class _Layer:
-    input_norm: Tensor
+    input_norm: RmsNorm
     qkv: Linear
-    q_norm: Tensor
-    k_norm: Tensor
+    q_norm: RmsNorm
+    k_norm: RmsNorm
     o: Linear
-    post_norm: Tensor
+    post_norm: RmsNorm
     gate_up: Linear
     down: Linear
     causal: bool
@@ -112,26 +113,28 @@ class DFlashDrafter:
         self._mask_token_id = mask_token_id
         self.dtype = weights["norm.weight"].dtype
         self._fc = Linear(weights["fc.weight"])
-        self._hidden_norm = weights["hidden_norm.weight"]
-        self._norm = weights["norm.weight"]
+        self._hidden_norm = RmsNorm(weights["hidden_norm.weight"], config.rms_norm_eps)
+        self._norm = RmsNorm(weights["norm.weight"], config.rms_norm_eps)
         self._layers = [self._load_layer(weights, index) for index in range(config.num_layers)]
         # Context keys and values of all layers in one product: rows are ordered (key or value, layer, head).
         names = [f"layers.{index}.self_attn.{part}_proj.weight" for part in "kv" for index in range(config.num_layers)]
         self._context_kv = Linear(torch.cat([weights[name] for name in names]))
-        self._k_norms = torch.stack([layer.k_norm for layer in self._layers])[None, :, None]
+        names = [f"layers.{index}.self_attn.k_norm.weight" for index in range(config.num_layers)]
+        self._context_k_norm = RmsNorm(torch.stack([weights[name] for name in names])[:, None], config.rms_norm_eps)
         self._rotary = RotaryTable(config.head_dim, config.rope_theta, positions, self.dtype)
 
     def _load_layer(self, weights: Mapping[str, Tensor], index: int) -> _Layer:
         prefix = f"layers.{index}."
         attention = prefix + "self_attn."
         sliding = self.config.layer_types[index] is LayerType.SLIDING
+        eps = self.config.rms_norm_eps
         return _Layer(
-            input_norm=weights[prefix + "input_layernorm.weight"],
+            input_norm=RmsNorm(weights[prefix + "input_layernorm.weight"], eps),
             qkv=Linear(torch.cat([weights[attention + f"{part}_proj.weight"] for part in "qkv"])),
-            q_norm=weights[attention + "q_norm.weight"],
-            k_norm=weights[attention + "k_norm.weight"],
+            q_norm=RmsNorm(weights[attention + "q_norm.weight"], eps),
+            k_norm=RmsNorm(weights[attention + "k_norm.weight"], eps),
             o=Linear(weights[attention + "o_proj.weight"]),
-            post_norm=weights[prefix + "post_attention_layernorm.weight"],
+            post_norm=RmsNorm(weights[prefix + "post_attention_layernorm.weight"], eps),
             gate_up=Linear(torch.cat([weights[prefix + f"mlp.{part}_proj.weight"] for part in ("gate", "up")])),
             down=Linear(weights[prefix + "mlp.down_proj.weight"]),
             causal=self.config.causal_in_block(index),
@@ -147,11 +150,11 @@ class DFlashDrafter:
         config = self.config
         features = rows[0].features if len(rows) == 1 else torch.cat([item.features for item in rows])
         positions = torch.cat([torch.arange(item.kv.length, item.kv.length + len(item.features)) for item in rows])
-        context = F.rms_norm(self._fc(features), (config.hidden_size,), self._hidden_norm, config.rms_norm_eps)
+        context = self._hidden_norm(self._fc(features))
         shape = (len(features), 2, config.num_layers, config.num_key_value_heads, config.head_dim)
         keys, values = self._context_kv(context).view(shape).unbind(1)
         # The context is not passed through the layers' input norm; their key norm applies to it as to the block.
-        keys = F.rms_norm(keys, (config.head_dim,), None, config.rms_norm_eps) * self._k_norms
+        keys = self._context_k_norm(keys)
         cos, sin = self._rotary.at(positions)
         keys = rotate(keys.flatten(1, 2), cos, sin).view(keys.shape)
         projected = torch.stack([keys, values]).permute(0, 2, 3, 1, 4)
@@ -160,7 +163,7 @@ class DFlashDrafter:
 
     def draft(self, queries: Sequence[DraftQuery]) -> Tensor:
         """Logits ``[B, b - 1, V]``; the block's own keys and values stand behind the context until something overwrites them."""
-        config, b, eps = self.config, self.block_size, self.config.rms_norm_eps
+        config, b = self.config, self.block_size
         ids = torch.full((len(queries), b), self._mask_token_id)
         ids[:, 0] = torch.tensor([query.anchor for query in queries])
         starts = torch.tensor([query.kv.length for query in queries])
@@ -169,24 +172,27 @@ class DFlashDrafter:
         q_heads, kv_heads, head_dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         x = self._target.embedding(ids.flatten())
         for index, layer in enumerate(self._layers):
-            qkv = layer.qkv(F.rms_norm(x, (config.hidden_size,), layer.input_norm, eps)).view(len(x), -1, head_dim)
+            qkv = layer.qkv(layer.input_norm(x)).view(len(x), -1, head_dim)
             q, k, v = torch.split(qkv, [q_heads, kv_heads, kv_heads], dim=1)
-            q = rotate(F.rms_norm(q, (head_dim,), layer.q_norm, eps), cos, sin)
-            k = rotate(F.rms_norm(k, (head_dim,), layer.k_norm, eps), cos, sin)
+            q = rotate(layer.q_norm(q), cos, sin)
+            k = rotate(layer.k_norm(k), cos, sin)
             parts = []
             for number, query in enumerate(queries):
                 rows = slice(number * b, (number + 1) * b)
                 parts.append(_attend(query.kv, index, q[rows], k[rows], v[rows], masks))
             x = layer.o.add_to(x, parts[0] if len(parts) == 1 else torch.cat(parts))
-            gate, up = layer.gate_up(F.rms_norm(x, (config.hidden_size,), layer.post_norm, eps)).chunk(2, dim=-1)
+            gate, up = layer.gate_up(layer.post_norm(x)).chunk(2, dim=-1)
             x = layer.down.add_to(x, F.silu(gate).mul_(up))
         # Slot 0 is the anchor, which is known.
         drafted = x.view(len(queries), b, -1)[:, 1:].reshape(-1, config.hidden_size)
-        return self._target.logits(F.rms_norm(drafted, (config.hidden_size,), self._norm, eps)).view(len(queries), b - 1, -1)
+        return self._target.logits(self._norm(drafted)).view(len(queries), b - 1, -1)
 
 
 def _attend(kv: DraftKV, layer: int, q: Tensor, k: Tensor, v: Tensor, masks: _BlockMasks) -> Tensor:
-    """One request's block in one layer: ``q`` ``[b, q_heads, d]``, ``k`` and ``v`` ``[b, kv_heads, d]`` → ``[b, q_heads * d]``."""
+    """One request's block in one layer.
+
+    ``q`` is ``[b, q_heads, head_dim]``, ``k`` and ``v`` are ``[b, kv_heads, head_dim]``; returns ``[b, q_heads * head_dim]``.
+    """
     place = kv.places[layer]
     store = kv.stores[place.store]
     b, kv_heads, head_dim = k.shape

@@ -137,6 +137,8 @@ def build_engine(options: EngineOptions, log: EngineLog) -> EmbeddedEngine:
     # With the dequantised copy at hand the drafter can be held against the target before torch is even imported.
     plan = plan_drafter(options, draft_config, found.config) if draft_config and found else None
 
+    # Threads that wait for each other by spinning make a step five times slower as soon as anything else wants a core.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch
 
     from engine_launch.embedded.engine import EmbeddedEngine, EngineLimits

@@ -17,21 +17,17 @@ class RotaryTable:
         # In fp64 models the table is made in fp64, so that tests of exactness are not limited by it.
         if dtype == torch.float64:
             angles = torch.outer(torch.arange(positions, dtype=torch.float64), 1.0 / theta**exponents)
-        self._cos = angles.cos().to(dtype)
-        self._sin = angles.sin().to(dtype)
+        cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+        # Both halves of a head side by side, with the sign of the first half's sine taken in: see rotate().
+        self._cos = torch.stack([cos, cos], dim=1)
+        self._sin = torch.stack([-sin, sin], dim=1)
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """``[R]`` positions to cosines and sines ``[R, 1, head_dim / 2]``."""
+        """``[R]`` positions to cosines and signed sines ``[R, 1, 2, head_dim / 2]``."""
         return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate ``x`` (``[R, heads, head_dim]``) by the angles of its rows; returns a new tensor."""
-    half = x.shape[-1] // 2
-    first, second = x[..., :half], x[..., half:]
-    out = torch.empty(x.shape, dtype=x.dtype)
-    torch.mul(first, cos, out=out[..., :half])
-    torch.mul(second, cos, out=out[..., half:])
-    out[..., :half].addcmul_(second, sin, value=-1)
-    out[..., half:].addcmul_(first, sin)
-    return out
+    halves = x.unflatten(-1, (2, x.shape[-1] // 2))
+    return (halves * cos).addcmul_(halves.flip(2), sin).flatten(2)

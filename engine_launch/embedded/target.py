@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine_launch.embedded.linear import Linear
+from engine_launch.embedded.norm import RmsNorm
 from engine_launch.embedded.rotary import RotaryTable, rotate
 from engine_launch.embedded.target_config import TargetConfig
 from engine_launch.embedded.target_kv import TargetKV
-
 
 DRAFT_HEADROOM = 256
 """Positions beyond the context length that drafts of the last tokens may stand at."""
@@ -44,10 +44,10 @@ class TargetOutput:
 
 @dataclass(frozen=True)
 class _Layer:
-    attn_norm: Tensor
+    attn_norm: RmsNorm
     qkv: Linear
     o: Linear
-    mlp_norm: Tensor
+    mlp_norm: RmsNorm
     gate_up: Linear
     down: Linear
 
@@ -65,9 +65,11 @@ class TargetModel:
         self.config = config
         self.embed = weights["embed"]
         self.dtype = self.embed.dtype
-        self._norm = weights["norm"]
+        self._norm = RmsNorm(weights["norm"], config.rms_norm_eps)
         self._lm_head = Linear(weights.get("lm_head", self.embed))
-        self._layers = [_load_layer(weights, f"layers.{index}.") for index in range(config.num_hidden_layers)]
+        self._layers = [
+            _load_layer(weights, f"layers.{index}.", config.rms_norm_eps) for index in range(config.num_hidden_layers)
+        ]
         self.weight_bytes = sum(tensor.nbytes for tensor in weights.values())
         positions = config.max_position_embeddings + DRAFT_HEADROOM
         self._rotary = RotaryTable(config.head_dim, config.rope_theta, positions, self.dtype)
@@ -90,7 +92,7 @@ class TargetModel:
         Each segment's keys and values are written behind its committed ones; nothing is committed. ``taps`` lists layers
         whose *outputs* (after the residual, before the final norm) are returned side by side.
         """
-        config, eps = self.config, self.config.rms_norm_eps
+        config = self.config
         for segment in segments:
             segment.kv.reserve(segment.rows)
         plans = [_AttentionPlan(segment, config, self.dtype) for segment in segments]
@@ -101,7 +103,7 @@ class TargetModel:
         heads = config.num_attention_heads + config.num_key_value_heads
         qk_size = config.q_size + config.kv_size
         for index, layer in enumerate(self._layers):
-            qkv = layer.qkv(F.rms_norm(x, (config.hidden_size,), layer.attn_norm, eps))
+            qkv = layer.qkv(layer.attn_norm(x))
             qk = rotate(qkv[:, :qk_size].view(-1, heads, config.head_dim), cos, sin)
             v = qkv[:, qk_size:].view(-1, config.num_key_value_heads, config.head_dim)
             if len(plans) == 1:
@@ -110,20 +112,20 @@ class TargetModel:
                 parts = zip(plans, torch.split(qk, sizes), torch.split(v, sizes), strict=True)
                 attended = torch.cat([plan.attend(index, qk_part, v_part) for plan, qk_part, v_part in parts])
             x = layer.o.add_to(x, attended)
-            gate, up = layer.gate_up(F.rms_norm(x, (config.hidden_size,), layer.mlp_norm, eps)).chunk(2, dim=-1)
+            gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
             x = layer.down.add_to(x, F.silu(gate).mul_(up))
             if index in taps:
                 tapped[index] = x
         features = torch.cat([tapped[index] for index in taps], dim=-1) if taps else None
-        return TargetOutput(F.rms_norm(x, (config.hidden_size,), self._norm, eps), features)
+        return TargetOutput(self._norm(x), features)
 
 
-def _load_layer(weights: Mapping[str, Tensor], prefix: str) -> _Layer:
+def _load_layer(weights: Mapping[str, Tensor], prefix: str, eps: float) -> _Layer:
     return _Layer(
-        attn_norm=weights[prefix + "attn_norm"],
+        attn_norm=RmsNorm(weights[prefix + "attn_norm"], eps),
         qkv=Linear(weights[prefix + "qkv"]),
         o=Linear(weights[prefix + "o"]),
-        mlp_norm=weights[prefix + "mlp_norm"],
+        mlp_norm=RmsNorm(weights[prefix + "mlp_norm"], eps),
         gate_up=Linear(weights[prefix + "gate_up"]),
         down=Linear(weights[prefix + "down"]),
     )
@@ -133,7 +135,6 @@ class _AttentionPlan:
     """Attention of one segment, with whatever does not change from layer to layer worked out once."""
 
     def __init__(self, segment: Segment, config: TargetConfig, dtype: torch.dtype) -> None:
-        self._kv = segment.kv
         self._rows = segment.rows
         self._q_heads = config.num_attention_heads
         self._kv_heads = config.num_key_value_heads
@@ -143,6 +144,11 @@ class _AttentionPlan:
         self._end = self._start + segment.rows
         self._from_empty = self._start == 0 and segment.visible is None
         self._mask = None if self._from_empty else self._additive_mask(segment.visible, dtype)
+        # One view per layer, made at once: slicing in every layer costs more than it looks at one row.
+        self._keys = segment.kv.keys[:, :, : self._end].unbind(0)
+        self._values = segment.kv.values[:, :, : self._end].unbind(0)
+        self._new_keys = segment.kv.keys[:, :, self._start : self._end].transpose(1, 2).unbind(0)
+        self._new_values = segment.kv.values[:, :, self._start : self._end].transpose(1, 2).unbind(0)
 
     def _additive_mask(self, visible: Tensor | None, dtype: torch.dtype) -> Tensor | None:
         """``[group * rows, end]``: 0 where a row may attend, -inf where not; ``None`` when every row sees everything."""
@@ -160,16 +166,18 @@ class _AttentionPlan:
         ``qk`` is ``[rows, q_heads + kv_heads, head_dim]``, ``v`` ``[rows, kv_heads, head_dim]``; returns
         ``[rows, q_heads * head_dim]``.
         """
-        keys, values = self._kv.keys[layer, :, : self._end], self._kv.values[layer, :, : self._end]
-        keys[:, self._start :] = qk[:, self._q_heads :].transpose(0, 1)
-        values[:, self._start :] = v.transpose(0, 1)
-        q = qk[:, : self._q_heads]
+        self._new_keys[layer].copy_(qk[:, self._q_heads :])
+        self._new_values[layer].copy_(v)
+        keys, values, q = self._keys[layer], self._values[layer], qk[:, : self._q_heads]
         if self._from_empty:
             out = F.scaled_dot_product_attention(
                 q.transpose(0, 1)[None], keys[None], values[None], is_causal=self._rows > 1, enable_gqa=self._group > 1
             )
             return out[0].transpose(0, 1).reshape(self._rows, -1)
         # The query heads that share a key head are stacked as rows: one dense product per key head, no repeated keys.
+        if self._rows == 1:
+            stacked = q.view(self._kv_heads, self._group, self._head_dim)
+            return F.scaled_dot_product_attention(stacked[None], keys[None], values[None]).view(1, -1)
         shape = (self._rows, self._kv_heads, self._group, self._head_dim)
         stacked = q.reshape(shape).permute(1, 2, 0, 3).reshape(self._kv_heads, self._group * self._rows, self._head_dim)
         out = F.scaled_dot_product_attention(stacked[None], keys[None], values[None], attn_mask=self._mask)

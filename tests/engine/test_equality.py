@@ -162,7 +162,7 @@ def exact_joint(target: TargetModel, params: SamplingParams) -> dict[tuple[int, 
 def drawn(target: TargetModel, algorithm: Algorithm, params: SamplingParams) -> Counter[tuple[int, ...]]:
     """Answers of many seeds, decoded with a drafter that knows nothing."""
     drafter = None if algorithm is Algorithm.PLAIN else tiny_drafter(target, drafter_config("sf", vocab=VOCAB))
-    engine = tiny_engine(target, drafter, tiny_settings(algorithm, budget=9, topk=4), max_running=16)
+    engine = tiny_engine(target, drafter, tiny_settings(algorithm, budget=9, topk=4), max_running=64, chunk=256)
     try:
         counts: Counter[tuple[int, ...]] = Counter()
         for batch in range(0, DRAWS, 1000):
