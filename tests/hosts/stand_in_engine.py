@@ -236,6 +236,8 @@ def main(arguments: list[str]) -> int:
 
     def end(number: int, frame: FrameType | None) -> None:
         say(f"SIGTERM received. signum={number} frame=None. Draining requests and shutting down...")
+        if "parting-line" in engine.faults:
+            say("Initialized DDTREE draft runner. attention_backend=torch_native, draft_window_size=512, compact_cache=True")
         os._exit(0)
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN if "ignore-term" in engine.faults else end)

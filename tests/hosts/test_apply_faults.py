@@ -10,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from dflash_console.config import Config, Sampling
 from dflash_console.evidence.server import in_effect_reading
 from dflash_console.hosts import proc
 from dflash_console.hosts.process import ProcessService
-from dflash_console.hosts.service import RunState
+from dflash_console.hosts.service import RunState, ServiceState
 from dflash_console.hosts.supervisor_state import read_state
 from dflash_console.knobs import KNOBS
 from dflash_console.plan import Change, Mode
@@ -110,6 +111,41 @@ async def test_a_restart_that_does_not_restart_is_known_by_the_invocation_id(mak
         assert "the invocation id did not change" in result.reason
         assert result.invocation_id is None
         assert (await session.service.state()).invocation_id == first.invocation_id
+
+
+class LyingService(ProcessService):
+    """A service manager that shows a new start while the old process goes on: a wrapper that forked, a PID file that lies."""
+
+    asked = False
+
+    async def restart(self) -> None:
+        self.asked = True
+
+    async def state(self) -> ServiceState:
+        found = await super().state()
+        return replace(found, invocation_id="f" * 32) if self.asked else found
+
+
+async def test_a_new_invocation_id_with_the_old_process_still_there_is_no_restart(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        await started(session)
+        session.service = LyingService(unit.transport, unit.folder)
+        result = await change(session, {"tree_budget": 16}, timeouts=IMPATIENT)
+        assert result.verdict is Verdict.NO_RESTART
+        assert "the old process" in result.reason
+
+
+async def test_a_line_that_the_old_start_prints_after_the_restart_was_asked_for_confirms_nothing(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    make_unit("--speculative-ddtree-budget", "8", faults="8=parting-line;16=foreign;16=no-line")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        result = await change(session, {"tree_budget": 16, "draft_window": 512})
+        lines = await session.service.lines()
+        assert any("draft_window_size=512" in line.text for line in lines), "the line is there, of the wrong start"
+        assert result.verdict is Verdict.NO_LINE
 
 
 async def test_a_service_manager_that_hangs_is_no_restart_and_its_own_words_are_quoted(
