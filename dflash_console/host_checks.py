@@ -123,7 +123,7 @@ async def check_strays(transport: Transport, state: HostState) -> Check:
 def is_engine(command: EngineCommand) -> bool:
     """Whether the process itself is the engine, not a shell, an editor or a search that has its name among its words."""
     program = command.outer[0].rpartition("/")[2] if command.outer else ""
-    return not command.nested and program.startswith(("python", "ddtree-launch", "sglang"))
+    return program.startswith(("python", "ddtree-launch", "sglang"))
 
 
 async def _cmdline(transport: Transport, pid: int) -> tuple[str, ...]:
