@@ -224,19 +224,20 @@ class EmbeddedEngine:
 
     def _wait_for_work(self) -> bool:
         """Admit what fits; sleep while there is nothing to do. False when the engine is to stop."""
-        with self._wake:
-            while not self._closing:
-                self._drop_aborted()
-                self._admit()
-                if self._running:
-                    return True
-                self._tally.idle()
-                self._wake.wait()
-            return False
-
-    def _drop_aborted(self) -> None:
-        for state in [state for state in (*self._running, *self._queue) if state.abort_requested]:
-            self._end(state, FinishReason("abort", message="the request was aborted"))
+        while True:
+            with self._wake:
+                if self._closing:
+                    return False
+                aborted = [state for state in (*self._running, *self._queue) if state.abort_requested]
+                if not aborted:
+                    self._admit()
+                    if self._running:
+                        return True
+                    self._tally.idle()
+                    self._wake.wait()
+            # Listeners are called without the lock: one may wait for a thread that asks for figures.
+            for state in aborted:
+                self._end(state, FinishReason("abort", message="the request was aborted"))
 
     def _end(self, state: RequestState, reason: FinishReason) -> None:
         state.finish = reason
@@ -315,7 +316,7 @@ class EmbeddedEngine:
             return
         settings = self._settings
         self._shrink_draft_caches(states, settings)
-        self._tally.interval_began()
+        self._tally.busy()
         self._round += 1
         results = self._rounds.decode(states, settings, self._round)
         with self._wake:

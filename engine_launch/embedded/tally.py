@@ -30,7 +30,10 @@ class Tally:
         self.gen_throughput = 0.0
         self.accept_length = 0.0
         self.accept_rate = 0.0
-        self._interval_begin: float | None = None
+        self.interval_verifies = 0
+        """Verifies in the latest complete interval."""
+        self._busy_since: float | None = None
+        self._interval_busy = 0.0
         self._interval_rounds = 0
         self._interval_tokens = 0
         self._interval_spec = SpecCounts()
@@ -60,39 +63,34 @@ class Tally:
         self._interval_tokens += emitted
         self._interval_rounds += 1
 
-    def interval_began(self) -> None:
-        """Decoding starts after idle time, which must not count."""
-        if self._interval_begin is None:
-            self._interval_begin = time.perf_counter()
+    def busy(self) -> None:
+        """Decoding goes on, or starts after idle time."""
+        if self._busy_since is None:
+            self._busy_since = time.perf_counter()
 
     def idle(self) -> None:
-        """Nothing runs any more: the interval in progress is dropped, the latest figures stay."""
-        self._interval_begin = None
-        self._reset_interval()
+        """Nothing runs any more: the interval in progress waits, and the idle time will not count."""
+        if self._busy_since is not None:
+            self._interval_busy += time.perf_counter() - self._busy_since
+            self._busy_since = None
 
     def close_interval(self, rounds: int) -> bool:
-        """End the interval if it has this many rounds; then the figures are those of the interval."""
+        """End the interval if it has this many rounds; then the public figures are those of the interval."""
         if self._interval_rounds < rounds:
             return False
-        now = time.perf_counter()
-        elapsed = now - (self._interval_begin or now)
-        self.gen_throughput = self._interval_tokens / elapsed if elapsed > 0 else 0.0
+        self.idle()
+        self.gen_throughput = self._interval_tokens / self._interval_busy if self._interval_busy > 0 else 0.0
         counts = self._interval_spec
         if counts.verifies:
             self.accept_length = (counts.correct + counts.verifies) / counts.verifies
             self.accept_rate = counts.correct / counts.proposed if counts.proposed else 0.0
         self.interval_verifies = counts.verifies
-        self._interval_begin = now
-        self._reset_interval()
-        return True
-
-    interval_verifies = 0
-    """Verifies in the latest complete interval."""
-
-    def _reset_interval(self) -> None:
         self._interval_rounds = 0
         self._interval_tokens = 0
+        self._interval_busy = 0.0
         self._interval_spec = SpecCounts()
+        self.busy()
+        return True
 
     def finished(self, state: RequestState) -> None:
         """A request ended. One that was aborted counts as a request only if it had begun to answer."""

@@ -255,7 +255,8 @@ def test_closing_ends_every_request(target: TargetModel, texts: list[list[int]])
     engine = tiny_engine(target, max_running=1)
     answers = [submit(engine, str(i), text, greedy(200)) for i, text in enumerate(texts)]
     engine.close()
-    assert [answer.wait().last.finish.type for answer in answers if answer.last.finish] == ["abort"] * 3
+    finishes = [answer.wait().last.finish for answer in answers]
+    assert [finish.type for finish in finishes if finish is not None] == ["abort"] * 3
     with pytest.raises(EngineError, match="shutting down"):
         submit(engine, "late", texts[0], greedy(1))
 
@@ -311,3 +312,40 @@ def test_an_error_in_the_loop_tells_the_clients_and_later_callers(target: Target
         with pytest.raises(EngineError, match="no drafts today"):
             submit(engine, "b", texts[0], greedy(5))
     assert "no drafts today" in log.warnings[0]
+
+
+def test_decode_lines_come_every_so_many_rounds_also_over_several_short_answers(
+    target: TargetModel, texts: list[list[int]]
+) -> None:
+    log = Recorder()
+    with running(tiny_engine(target, log=log, interval=4)) as engine:
+        for index in range(4):
+            submit(engine, str(index), texts[0], greedy(4)).wait()
+            time.sleep(0.3)
+    # Four answers of three rounds each make three intervals; the pauses between them do not count as decoding.
+    assert len(log.decode) == 3
+    assert all(event.gen_throughput > 4 / 0.3 for event in log.decode)
+    assert all(event.accept_length is None for event in log.decode)
+
+
+def test_listeners_are_called_without_the_engines_lock(target: TargetModel, texts: list[list[int]]) -> None:
+    with running(tiny_engine(target)) as engine:
+        seen: list[int] = []
+
+        def ask_from_another_thread(event: TokenEvent) -> None:
+            asking = threading.Thread(target=lambda: seen.append(engine.stats().running))
+            asking.start()
+            asking.join(5)
+
+        answer = Answer()
+
+        def listen(event: TokenEvent) -> None:
+            ask_from_another_thread(event)
+            answer(event)
+
+        engine.submit(GenerateRequest("a", tuple(texts[0]), greedy(100)), listen)
+        while not seen:
+            time.sleep(0.001)
+        engine.abort("a")
+        answer.wait()
+        assert len(seen) == len(answer.events)

@@ -110,6 +110,16 @@ def test_logits_equal_transformers_llama(dtype: torch.dtype, tolerance: float) -
     assert theirs.abs().max() > 1
 
 
+def test_bf16_stays_near_fp32() -> None:
+    ids = prompts(1, 40)[0]
+    exact, _ = run(tiny_target(torch.float32), tiny_target(torch.float32).new_kv(40), ids, 0)
+    target = tiny_target(torch.bfloat16)
+    kv = filled(target, ids[:20])
+    rough, _ = run(target, kv, ids[20:], 20)
+    assert rough.dtype is torch.bfloat16
+    assert (rough.float() - exact[20:]).abs().mean() < 0.05 * exact.std()
+
+
 @pytest.mark.parametrize("cuts", [(40,), (1, 39), (17, 1, 22), (1,) * 40])
 def test_a_prompt_in_pieces_gives_the_logits_of_the_whole(cuts: tuple[int, ...]) -> None:
     ids, target = prompts(1, 40)[0], tiny_target()
