@@ -7,10 +7,13 @@ import asyncio
 from ..drift import TruthRow, TruthTable, drift_items, truth_table, witnesses_of
 from ..evidence.reading import Known, Reading
 from ..knobs import Source
+from ..tui.formats import shorten
 from .context import Context
 from .options import DriftOptions
 from .outcome import ExitCode
 from .output import Cell, JsonValue, Output, Tone
+
+WIDEST_CELL = 30
 
 
 def run(context: Context, options: DriftOptions) -> ExitCode:
@@ -45,7 +48,8 @@ def _text(reading: Reading | None) -> str | Cell:
         return Cell("?", Tone.FAINT)
     if reading.known is Known.ABSENT:
         return Cell("–", Tone.FAINT)
-    return reading.text
+    # A path says most at its end; the JSON has it whole.
+    return shorten(reading.text, WIDEST_CELL, keep_end="/" in reading.text)
 
 
 def print_table(output: Output, table: TruthTable) -> None:

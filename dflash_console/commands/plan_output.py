@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from ..knobs import Value, show_value
+from ..knobs import show_value
 from ..plan import Finding, Mode, Plan, Predictions, Severity
 from ..tui.formats import short_seconds, size
 from .output import Cell, JsonValue, Output, Tone
@@ -61,14 +61,11 @@ def print_plan(output: Output, plan: Plan) -> None:
     """Everything that somebody needs to know before saying yes."""
     how = "while the engine runs" if plan.mode is Mode.HOT else "with a restart"
     output.line(f"{plan.unit} on {plan.host}, {how}", Tone.STRONG)
-    if plan.changes:
-        output.table(
-            [
-                [change.knob, "not set" if change.old is None else show_value(change.old), "→", _new(change.new), change.how]
-                for change in plan.changes
-            ],
-            indent=2,
-        )
+    for change in plan.changes:
+        old = "not set" if change.old is None else show_value(change.old)
+        new = "left to the engine" if change.new is None else show_value(change.new)
+        output.line(f"  {change.knob}: {old} → {new}", Tone.STRONG)
+        output.line(f"    confirmed by {change.how}" if change.confirmable else f"    {change.how}", Tone.FAINT)
     output.line()
     if plan.diff:
         for line in plan.diff.splitlines():
@@ -84,10 +81,6 @@ def print_plan(output: Output, plan: Plan) -> None:
     if plan.findings:
         output.line()
         output.table([[_SEVERITIES[finding.severity], finding.message] for finding in plan.findings])
-
-
-def _new(value: Value | None) -> Cell:
-    return Cell("left to the engine" if value is None else show_value(value), Tone.STRONG)
 
 
 def prediction_words(predictions: Predictions) -> str:

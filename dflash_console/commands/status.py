@@ -188,9 +188,19 @@ def _print_settings(output: Output, state: HostState) -> None:
             continue
         wanted = show_value(asked.value) if asked.known is Known.VALUE else Cell("not given", Tone.FAINT)
         rows.append(
-            [KNOBS[name].title, show_value(now.value) if now.known is Known.VALUE else Cell("?", Tone.FAINT), wanted, now.where]
+            [
+                KNOBS[name].title,
+                show_value(now.value) if now.known is Known.VALUE else Cell("?", Tone.FAINT),
+                wanted,
+                _source(now),
+            ]
         )
     output.table(rows, header=["setting", "in effect", "configured", "by"])
+
+
+def _source(reading: Reading) -> str:
+    """Where a value in effect was read, short enough for a column; the JSON has it whole."""
+    return "the engine's report" if reading.where.startswith("/server_info") else reading.where
 
 
 def _print_figures(output: Output, state: HostState, figures: Figures) -> None:
