@@ -25,6 +25,7 @@ async def main(folder: Path, name: str, status: str, mode: Mode) -> None:
         await session.watcher.settled()
     plan = await session.plan(Change({"tree_budget": 16}, mode))
     await apply_plan(session, plan, on_event=kill)
+    await session.close()
 
 
 if __name__ == "__main__":

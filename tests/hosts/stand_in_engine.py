@@ -124,7 +124,7 @@ class Engine:
             "context_length": 8192,
             "status": "ready",
             "startup_settings": self.settings(self.asked),
-            "internal_states": [self.settings(self.values)],
+            "internal_states": [self.settings({**self.values, "window": 0} if "server-differs" in self.faults else self.values)],
             "engine": "embedded",
             "version": "ddtree-embedded 0.0 (stand-in)",
         }
@@ -237,7 +237,7 @@ def main(arguments: list[str]) -> int:
     def end(number: int, frame: FrameType | None) -> None:
         say(f"SIGTERM received. signum={number} frame=None. Draining requests and shutting down...")
         if "parting-line" in engine.faults:
-            say("Initialized DDTREE draft runner. attention_backend=torch_native, draft_window_size=512, compact_cache=True")
+            say("Initialized DDTREE draft runner. block_size=8, tree_budget=16, draft_window_size=512, compact_cache=True")
         os._exit(0)
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN if "ignore-term" in engine.faults else end)

@@ -141,6 +141,32 @@ async def test_roll_back_goes_to_the_confirmed_configuration_before_this_one(mak
         assert unit.file.read_text() == first
 
 
+async def test_roll_back_skips_earlier_starts_of_the_configuration_that_runs(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        await started(session)
+        first = unit.file.read_text()
+        assert (await change(session, {"tree_budget": 16})).confirmed
+        assert (await restart_service(session, timeouts=FAST)).confirmed
+        result = await roll_back(session, timeouts=FAST)
+        assert result.rolled_back, result.reason
+        assert unit.file.read_text() == first
+
+
+async def test_roll_back_after_a_failed_apply_goes_to_the_newest_confirmed_configuration(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    unit = make_unit(faults="32=exit")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        assert (await change(session, {"tree_budget": 16})).confirmed
+        good = unit.file.read_text()
+        assert not (await change(session, {"tree_budget": 32})).confirmed
+        result = await roll_back(session, timeouts=FAST)
+        assert (result.confirmed, result.rolled_back) == (True, True), result.reason
+        assert unit.file.read_text() == good
+
+
 async def test_roll_back_takes_an_unwritten_hot_change_back_without_a_restart(make_unit: MakeUnit, tmp_path: Path) -> None:
     make_unit("--speculative-ddtree-budget", "8")
     async with session_on(tmp_path) as session:

@@ -62,6 +62,15 @@ async def test_an_engine_that_ignores_the_flag_runs_with_another_value(make_unit
         assert stage(result, "KV pool").status is StageStatus.FAILED or result.stages[-1].status is StageStatus.FAILED
 
 
+async def test_an_engine_that_prints_one_value_and_computes_another_is_not_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit(faults="16=server-differs")
+    async with session_on(tmp_path) as session:
+        result = await change(session, {"tree_budget": 16, "draft_window": 512})
+        assert result.verdict is Verdict.OTHER_VALUE
+        assert stage(result, "truth").status is StageStatus.FAILED
+        assert "compact draft cache is null, not 512 (/server_info" in result.reason
+
+
 async def test_a_port_that_was_taken_meanwhile_ends_the_engine_and_is_named(make_unit: MakeUnit, tmp_path: Path) -> None:
     unit = make_unit()
     async with session_on(tmp_path) as session:

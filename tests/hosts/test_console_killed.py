@@ -170,6 +170,15 @@ async def test_a_cancelled_apply_can_be_resumed_by_the_same_console(make_unit: M
         assert result.verdict is Verdict.CONFIRMED, result.reason
 
 
+async def test_an_operation_of_a_console_that_ended_well_is_not_pending(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.hosts.killed_console", str(tmp_path), "never", "done", "restart", cwd=ROOT
+    )
+    assert await process.wait() == 0
+    assert pending_operations(paths_under(tmp_path)) == ()
+
+
 async def test_an_operation_that_runs_is_not_pending(make_unit: MakeUnit, tmp_path: Path) -> None:
     make_unit()
     async with session_on(tmp_path) as session:

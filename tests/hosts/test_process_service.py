@@ -275,8 +275,14 @@ async def test_cursors_stay_valid_when_the_log_is_rotated(make_unit: MakeUnit, m
         if number == 12:
             cursor = await unit.service.cursor()
         writer.write([f"line {number}"], invocation="i" * 32, pid=1)
+        if number == 18:
+            # The next start opens the log anew.
+            writer.close()
+            writer = LogWriter(unit.folder, limit=2_000)
     writer.close()
     assert (unit.folder / "log.1.jsonl").exists()
+    cursors = [line.cursor for line in await unit.service.lines()]
+    assert cursors == sorted(set(cursors)), "they order the lines, whoever wrote them"
     seen = []
     async for line in unit.service.follow(cursor=cursor):
         seen.append(line.text)

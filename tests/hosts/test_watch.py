@@ -108,7 +108,8 @@ async def test_a_restart_empties_what_was_known_of_the_start_before(make_unit: M
     )
     unsubscribe()
     first = next(state for state in seen if state.service is not None and state.service.value.invocation_id != old)
-    assert first.metrics is None or first.ready
+    assert (first.server, first.metrics, first.loads, first.ready) == (None, None, None, False)
+    assert first.rates.running is None
     assert before.process is not None
     assert after.process is not None
     assert after.process.value.pid != before.process.value.pid

@@ -10,7 +10,7 @@ import pytest
 
 from dflash_console.evidence.metrics import Rates
 from dflash_console.history import Baseline, History, Mark, MarkKind, OperationRow, RequestRow, Sample, open_history
-from dflash_console.history.store import thin
+from dflash_console.history.store import _SCHEMA, thin
 from dflash_console.watch.baseline import ENOUGH, BaselineMeter
 
 
@@ -75,8 +75,6 @@ async def test_expected_times_are_medians_of_confirmed_operations_only(history: 
 
 def test_old_samples_become_means_and_very_old_ones_go() -> None:
     db = sqlite3.connect(":memory:")
-    from dflash_console.history.store import _SCHEMA
-
     db.executescript(_SCHEMA)
     now = 1_000_000.0
     for age in (30.0, 7205.0, 7201.0, 200_000.0, 700_000.0):
@@ -86,6 +84,17 @@ def test_old_samples_become_means_and_very_old_ones_go() -> None:
     rows = db.execute("SELECT at, span, decode FROM samples ORDER BY at").fetchall()
     assert [span for _, span, _ in rows] == [60.0, 10.0, 0.0]
     assert rows[1][2] == pytest.approx(7203.0)
+    db.close()
+
+
+def test_thinning_in_the_middle_of_a_step_loses_nothing() -> None:
+    db = sqlite3.connect(":memory:")
+    db.executescript(_SCHEMA)
+    for at, speed in ((996_402.0, 10.0), (996_408.0, 20.0)):
+        db.execute("INSERT INTO samples VALUES ('s', ?, 0, ?, NULL, NULL, NULL, NULL)", (at, speed))
+    for now in (1_000_005.0, 1_000_015.0):
+        thin(db, "s", now, keep_s=604_800.0)
+    assert db.execute("SELECT at, span, decode FROM samples").fetchall() == [(996_400.0, 10.0, 15.0)]
     db.close()
 
 
