@@ -13,7 +13,7 @@ DEBIAN := tmux libcairo2
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model run test check format lint types contracts unit tests bench pictures build clean
+.PHONY: help setup model run test check format lint types contracts unit tests bench pictures keys build clean
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -52,6 +52,9 @@ bench: setup ## Measure the figures that the README and CHANGELOG quote
 
 pictures: setup ## Make the README's pictures from the running program
 	$(BIN)/python docs/make_pictures.py
+
+keys: setup ## Write docs/keys.md anew from the program
+	$(BIN)/python docs/make_keys.py
 
 build: setup ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .
