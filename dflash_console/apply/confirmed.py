@@ -13,6 +13,9 @@ from ..plan.maker import digest_of
 KEPT = 10
 """Confirmed configurations that are kept; older ones are removed."""
 
+TEXTS_KEPT = 40
+"""Texts of operations that are kept, two for each."""
+
 
 @dataclass(frozen=True)
 class ConfirmedConfig:
@@ -44,7 +47,14 @@ class ConfirmedStore:
         """Keep a text; its path. Raises: HostFileError."""
         await self._transport.make_folder(self._folder)
         await self._transport.write(self.path(name), text.encode(), mode=0o600)
+        await self._forget_old()
         return self.path(name)
+
+    async def _forget_old(self) -> None:
+        """Bound the texts that operations left; their names begin with the time."""
+        names = [name for name in await self._transport.listdir(self._folder) if name.endswith((".before", ".planned"))]
+        for name in names[:-TEXTS_KEPT]:
+            await self._transport.remove(self.path(name))
 
     async def read_text(self, path: str) -> str:
         """Raises: HostFileError."""

@@ -19,6 +19,9 @@ from ..hosts import proc
 from ..knobs import Value
 from ..paths import Paths, private_folder
 
+JOURNALS_KEPT = 200
+"""Journals that are kept; history and the audit file remember longer. One that still waits for a decision always stays."""
+
 
 @dataclass(frozen=True)
 class OperationBegin:
@@ -96,6 +99,9 @@ class OperationJournal:
         """Raises: OSError: nothing may be changed when the journal cannot be written."""
         private_folder(self._path.parent)
         self._append("begin", asdict(begin))
+        for old in sorted(self._path.parent.glob("*.jsonl"))[:-JOURNALS_KEPT]:
+            if read_pending(old) is None:
+                old.unlink(missing_ok=True)
 
     def note(self, **values: object) -> None:
         """Facts that became known after the beginning; later ones win."""
@@ -112,9 +118,12 @@ class OperationJournal:
 
     def _append(self, kind: str, values: Mapping[str, object]) -> None:
         record = {"kind": kind, "time": round(time.time(), 3), **values}
-        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            os.write(handle, json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            size = os.fstat(handle).st_size
+            # After a crash in the middle of a line, the next record must not become part of it.
+            cut = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+            os.write(handle, (b"\n" if cut else b"") + json.dumps(record, ensure_ascii=False).encode() + b"\n")
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -171,12 +180,12 @@ def read_pending(path: Path) -> PendingOperation | None:
             abandoned = bool(record.get("abandoned", abandoned))
         elif kind == "end":
             return None
-        elif record["status"] == "running":
-            running = str(record["name"])
+        elif record.get("status") == "running":
+            running = str(record.get("name", ""))
         else:
             running = ""
-            if record["status"] == "done":
-                stages.append(str(record["name"]))
+            if record.get("status") == "done":
+                stages.append(str(record.get("name", "")))
     if begin is None:
         return None
     begin = _begin({**asdict(begin), **notes}) or begin

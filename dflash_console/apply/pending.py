@@ -144,6 +144,8 @@ class _Pending:
 
 
 async def _resume(run: _Pending, found: Found) -> ApplyResult:
+    if run.begin.what == "stop":
+        return await _finish_stop(run, found)
     if found.foreign:
         raise StageFailed(Verdict.REFUSED, f"{run.begin.target} was changed by someone else since: look at it, and plan again")
     if run.mode is Mode.HOT:
@@ -184,7 +186,17 @@ async def _confirm_hot(run: _Pending, found: Found) -> ApplyResult:
     return run.operation.result(overall(proofs), "; ".join(proof.words for proof in proofs))
 
 
+async def _finish_stop(run: _Pending, found: Found) -> ApplyResult:
+    async with run.operation.stage("stop", Verdict.TIMED_OUT) as notes:
+        if found.running:
+            await run.session.service.stop(timeout=run.timeouts.restart)
+        notes.evidence = (await run.session.service.state()).state.value
+    return run.operation.result(Verdict.CONFIRMED, f"{run.session.unit} is stopped")
+
+
 async def _undo(run: _Pending, found: Found) -> ApplyResult:
+    if run.begin.what == "stop":
+        return run.operation.result(Verdict.CANCELLED, "a stop changes no configuration; start the service to undo it")
     if found.foreign:
         raise StageFailed(Verdict.REFUSED, f"{run.begin.target} was changed by someone else since: it is left alone")
     if run.mode is Mode.HOT:

@@ -1,4 +1,4 @@
-"""A console that is killed at a given stage of an apply: ``killed_console.py FOLDER STAGE STATUS hot|restart``."""
+"""A console that is killed at a given stage: ``killed_console.py FOLDER STAGE STATUS hot|restart|stop``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ import signal
 import sys
 from pathlib import Path
 
-from dflash_console.apply import StageEvent, apply_plan
+from dflash_console.apply import StageEvent, apply_plan, stop_service
 from dflash_console.paths import Paths
 from dflash_console.plan import Change, Mode
 from dflash_console.session import open_session
 
 
-async def main(folder: Path, name: str, status: str, mode: Mode) -> None:
+async def main(folder: Path, name: str, status: str, what: str) -> None:
     session = await open_session(unit="engine", paths=Paths(folder / "config", folder / "state", folder / "cache"))
 
     def kill(event: StageEvent) -> None:
         if event.stage.name == name and event.stage.status.value == status:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    if what == "stop":
+        await stop_service(session, on_event=kill)
+        return
+    mode = Mode(what)
     if mode is Mode.HOT:
         await session.watcher.settled()
     plan = await session.plan(Change({"tree_budget": 16}, mode))
@@ -29,4 +33,4 @@ async def main(folder: Path, name: str, status: str, mode: Mode) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], Mode(sys.argv[4])))
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]))

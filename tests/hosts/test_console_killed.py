@@ -30,9 +30,9 @@ from .sessions import FAST, change, paths_under, session_on, stage, started
 ROOT = Path(__file__).parents[2]
 
 
-async def kill_console(tmp_path: Path, name: str, status: str, mode: Mode = Mode.RESTART) -> PendingOperation:
+async def kill_console(tmp_path: Path, name: str, status: str, what: str = "restart") -> PendingOperation:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.hosts.killed_console", str(tmp_path), name, status, mode.value, cwd=ROOT
+        sys.executable, "-m", "tests.hosts.killed_console", str(tmp_path), name, status, what, cwd=ROOT
     )
     assert await process.wait() == -signal.SIGKILL
     pending = pending_operations(paths_under(tmp_path))
@@ -125,15 +125,28 @@ async def test_killed_during_a_hot_change_the_next_console_confirms_or_takes_it_
     make_unit("--speculative-ddtree-budget", "8")
     async with session_on(tmp_path) as session:
         await started(session)
-        pending = await kill_console(tmp_path, "change", "done", Mode.HOT)
+        pending = await kill_console(tmp_path, "change", "done", "hot")
         assert await budget_now(session) == 16
         result = await roll_back_operation(session, pending, timeouts=FAST)
         assert (result.verdict, result.rolled_back) == (Verdict.CONFIRMED, True), result.reason
         assert await budget_now(session) == 8
-        pending = await kill_console(tmp_path, "change", "done", Mode.HOT)
+        pending = await kill_console(tmp_path, "change", "done", "hot")
         result = await resume(session, pending, timeouts=FAST)
         assert result.verdict is Verdict.CONFIRMED, result.reason
         assert await budget_now(session) == 16
+
+
+async def test_killed_during_a_stop_the_next_console_stops_and_never_starts(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit()
+    async with session_on(tmp_path) as session:
+        first = await started(session)
+        pending = await kill_console(tmp_path, "checks", "done", "stop")
+        assert (await roll_back_operation(session, pending, timeouts=FAST)).verdict is Verdict.CANCELLED
+        pending = await kill_console(tmp_path, "checks", "done", "stop")
+        result = await resume(session, pending, timeouts=FAST)
+        assert result.verdict is Verdict.CONFIRMED, result.reason
+        state = await session.service.state()
+        assert (state.state, state.invocation_id) == (RunState.STOPPED, first.invocation_id)
 
 
 async def test_a_file_that_a_colleague_changed_since_is_left_alone(make_unit: MakeUnit, tmp_path: Path) -> None:
