@@ -87,6 +87,13 @@ def test_later_slots_reach_earlier_ones_in_full_layers_only() -> None:
         assert bool(gap[1] < 1e-12) is sliding
 
 
+def test_a_window_of_eleven_is_ten_positions_before_the_query_and_the_query_itself() -> None:
+    mask = dense_mask(torch.tensor([[20]]), 30, 4, 11)[0, 0]
+    seen = [mask[slot, :30].nonzero().flatten().tolist() for slot in range(4)]
+    assert seen == [list(range(first, 20)) for first in (10, 11, 12, 13)]
+    assert mask[:, 30:].tolist() == [[key <= slot for key in range(4)] for slot in range(4)]
+
+
 @pytest.mark.parametrize("window", [None, 11])
 def test_flex_mask_holds_the_same_pairs_as_the_dense_mask(window: int | None) -> None:
     anchors = torch.tensor([[3, 9, 40, 55], [1, 2, 3, 60]])
