@@ -15,7 +15,7 @@ from ..load.suite import SuiteError, filler, load_suite
 from ..load.summary import LoadSummary, summarise
 from .context import Context
 from .options import PromptOptions
-from .outcome import CommandError, ExitCode, UsageError
+from .outcome import ExitCode, UsageError
 from .output import Cell, JsonValue, Output, Tone
 
 
@@ -111,7 +111,10 @@ async def _fire(context: Context, requests: tuple[PromptRequest, ...]) -> ExitCo
     elif len(records) > 1:
         _print_summary(output, summary)
     if interrupted:
-        raise CommandError(f"interrupted: {len(records)} of {len(requests)} answers had ended, the others were cancelled")
+        output.note(
+            f"ddtree-console: interrupted: {len(records)} of {len(requests)} answers had ended, the others were cancelled"
+        )
+        return ExitCode.FAILED
     failed = [record for record in records if not record.ok]
     if failed:
         rest = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import io
 import json
+import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from dflash_console import cli
 from dflash_console.firing import fire
 from dflash_console.load.request import Endpoint, PromptRequest
-from dflash_console.session import open_session
+from dflash_console.session import HostSession, open_session
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -77,6 +79,40 @@ def test_copies_run_at_once_and_are_all_measured() -> None:
     assert all(request["ttft_s"] is not None for request in requests)
 
 
+async def until_running(session: HostSession, wanted: int) -> None:
+    """Wait until the engine itself says that so many requests run."""
+    running = None
+    for _ in range(600):
+        loads = (await session.watcher.refresh()).loads
+        running = loads.value.running if loads is not None else None
+        if running == wanted:
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail(f"{running} requests run, not {wanted}")
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+async def test_ctrl_c_cancels_the_answers_and_says_how_many_had_ended(words: tuple[str, ...]) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "dflash_console", "prompt", "Write a long story.", "--max-tokens", "2000", *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    session = await open_session()
+    try:
+        await until_running(session, 1)
+        process.send_signal(signal.SIGINT)
+        out, err = await asyncio.wait_for(process.communicate(), 30)
+        await until_running(session, 0)
+    finally:
+        await session.close()
+    assert process.returncode == 1
+    assert b"interrupted: 0 of 1 answers had ended" in err
+    assert b"Traceback" not in err
+    if words:
+        assert json.loads(out)["requests"] == []
+
+
 async def test_a_cancelled_prompt_frees_its_slot_and_ended_ones_are_in_history() -> None:
     session = await open_session()
     try:
@@ -87,13 +123,7 @@ async def test_a_cancelled_prompt_frees_its_slot_and_ended_ones_are_in_history()
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        for _ in range(100):
-            loads = (await session.watcher.refresh()).loads
-            if loads is not None and loads.value.running == 0:
-                break
-            await asyncio.sleep(0.1)
-        assert loads is not None
-        assert loads.value.running == 0
+        await until_running(session, 0)
         (record,) = await fire(session, [PromptRequest.of("Say hello.", max_tokens=4)])
         kept = await session.history.requests(session.key)
         assert record.completion_tokens in [row.completion_tokens for row in kept]
