@@ -76,11 +76,11 @@ class Answer:
         if record is None:
             parts.append("waiting" if self.first_at is None else f"{self.tokens if self.tokens is not None else '?'} tokens …")
             return " · ".join(parts)
-        if brief:
-            return " · ".join((*parts, record.counted))
         if record.verify_calls is not None:
             parts.append(f"{record.verify_calls} verifies")
         parts.append(record.counted)
+        if brief:
+            return " · ".join(parts)
         if record.tokens_per_chunk is not None:
             parts.append(f"{record.tokens_per_chunk:.1f} per chunk")
         if record.cached_tokens:

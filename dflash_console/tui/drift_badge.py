@@ -20,7 +20,7 @@ def drift_badge(state: HostState) -> DriftBadge:
     table = truth_table(state)
     items = [row for row in drift_items(table) if row.kind is not DriftKind.FOLLOWS]
     if items and all(row.kind is DriftKind.HOT_NOT_WRITTEN for row in items):
-        return DriftBadge(f"! {len(items)} not in the unit file", Tone.WARN)
+        return DriftBadge(f"! {len(items)} unwritten", Tone.WARN)
     if items:
         return DriftBadge(f"✗ {len(items)} drift", Tone.BAD)
     log = None if state.log is None else state.log.value

@@ -43,6 +43,8 @@ class HeaderFacts:
     settings: tuple[tuple[str, str], ...] = ()
     """Name and value, in the order of importance; the algorithm's name is empty."""
     note: str = ""
+    short_note: str = ""
+    """The same where there is less room."""
     badge: str = ""
     badge_tone: Tone = Tone.QUIET
     age: str = "no data yet"
@@ -108,7 +110,7 @@ def header_facts(
     if busy:
         facts = replace(facts, badge=f"▸ {busy}", badge_tone=Tone.BUSY)
     if state.embedded:
-        facts = replace(facts, note="embedded engine: a small model on this CPU")
+        facts = replace(facts, note="embedded engine: a small model on this CPU", short_note="small model on this CPU")
     if state.service is None:
         reason = state.problems.get("service", "")
         return replace(facts, symbol="?" if reason else "…", state="unreachable" if reason else "connecting", tone=Tone.WARN)

@@ -130,4 +130,6 @@ def time_ticks(start: float, end: float, number: int) -> tuple[float, ...]:
     steps = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600)
     step = next((step for step in steps if span / step <= max(1, number)), steps[-1])
     first = math.ceil(start / step) * step
+    if first < start:
+        first += step
     return tuple(float(moment) for moment in range(first, int(end) + 1, step))

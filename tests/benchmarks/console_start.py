@@ -34,7 +34,7 @@ CONSOLE = "from dflash_console.__main__ import main; main()"
 
 BARE_MARK = b"first paint"
 CONSOLE_MARK = b"Dashboard"
-STATE_MARK = "stopped".encode()
+STATE_MARK = b"stopped"
 COLUMNS, ROWS = 120, 40
 
 

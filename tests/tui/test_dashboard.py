@@ -44,7 +44,7 @@ async def test_a_hot_change_that_is_not_written_down_shows_in_the_header(make_ap
     app = make_app(RecordedLink(state(texts=texts, speculative_ddtree_budget=16)))
     async with running(app):
         assert "budget 16" in header(app)
-        assert "! 1 not in the unit file" in header(app)
+        assert "! 1 unwritten" in header(app)
 
 
 async def test_a_loading_engine_says_how_far_it_is(make_app: MakeApp) -> None:

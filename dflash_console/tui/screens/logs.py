@@ -42,10 +42,12 @@ class LogsPane(Pane):
         Binding("y", "copy", "copy", show=True, id="log.copy", tooltip="copy the line (and to a file)"),
         Binding("S", "save", "save", show=True, id="log.save", tooltip="save what is shown"),
         Binding("T", "tree", "tree", show=True, id="log.tree", tooltip="draw one verify"),
-        Binding("up,j", "move(-1)", "up", id="log.up", show=False),
-        Binding("down", "move(1)", "down", id="log.down", show=False),
+        Binding("up,k", "move(-1)", "up", id="log.up", show=False),
+        Binding("down,j", "move(1)", "down", id="log.down", show=False),
         Binding("pageup", "page(-1)", "page up", id="log.page_up", show=False),
         Binding("pagedown", "page(1)", "page down", id="log.page_down", show=False),
+        Binding("left", "sideways(-20)", "left", id="log.left", show=False),
+        Binding("right", "sideways(20)", "right", id="log.right", show=False),
         Binding("home,g", "home", "first line", id="log.home", show=False),
         Binding("end,G", "follow", "last line", id="log.end", show=False),
         Binding("escape", "end_search", "end the search", id="log.end_search", show=False),
@@ -135,6 +137,9 @@ class LogsPane(Pane):
 
     def action_page(self, direction: int) -> None:
         self.view.move(direction * max(1, self.view.scrollable_content_region.height - 2))
+
+    def action_sideways(self, by: int) -> None:
+        self.view.scroll_relative(x=by, animate=False)
 
     def action_home(self) -> None:
         self.view.move(-self.view.rows)

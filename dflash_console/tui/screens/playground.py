@@ -229,8 +229,10 @@ class PlaygroundPane(Pane):
         width = max(20, self.query_one("#playground-left").size.width - 4)
         lines = []
         for index, answer in enumerate(self._answers[:12]):
-            mark = "▸" if index == self._index else " "
-            lines.append(Text(shorten(f"{mark} {index + 1} {answer.figures()}", width), no_wrap=True))
+            chosen = index == self._index
+            words = f"{'▸' if chosen else ' '} {index + 1}  {answer.figures(brief=not chosen)}"
+            # The answer in view has all its figures, on as many lines as they take.
+            lines.append(Text(words) if chosen else Text(shorten(words, width), no_wrap=True))
         if len(self._answers) > 12:
             lines.append(Text(f"  … {len(self._answers) - 12} more: ← → walk through them", style="dim"))
         return Text("\n").join(lines)

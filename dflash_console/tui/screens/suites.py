@@ -23,10 +23,10 @@ class SuiteScreen(Dialog[str]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "suite(1)", "suite", show=True, id="suites.next", priority=True),
-        Binding("up", "step(-1)", "prompt", id="suites.up", show=False),
-        Binding("down,j", "step(1)", "prompt", show=True, id="suites.down"),
-        Binding("right", "depth(1)", "deeper", show=True, id="suites.deeper"),
-        Binding("left", "depth(-1)", "shallower", show=True, id="suites.shallower"),
+        Binding("up", "step(-1)", "prompt", id="suites.up", priority=True, show=False),
+        Binding("down,j", "step(1)", "prompt", show=True, id="suites.down", priority=True),
+        Binding("right", "depth(1)", "deeper", show=True, id="suites.deeper", priority=True),
+        Binding("left", "depth(-1)", "shallower", show=True, id="suites.shallower", priority=True),
         Binding("f", "file", "file", show=True, id="suites.file"),
         Binding("enter", "take", "take", show=True, id="suites.take"),
     ]
@@ -48,6 +48,10 @@ class SuiteScreen(Dialog[str]):
     def on_mount(self) -> None:
         self._repaint()
         self.query_one(ScrollText).focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In the path's field the arrows belong to the text."""
+        return not (action in ("step", "depth", "suite") and self.query_one("#suite-file", LeavingInput).has_focus)
 
     def _load(self) -> Suite:
         return load_suite(self._names[self._suite])

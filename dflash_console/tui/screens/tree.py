@@ -22,8 +22,8 @@ class TreeScreen(Dialog[None]):
     """Left and right walk through the recorded verifies."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "step(-1)", "earlier", show=True, id="tree.earlier"),
-        Binding("right", "step(1)", "later", show=True, id="tree.later"),
+        Binding("left", "step(-1)", "earlier", show=True, id="tree.earlier", priority=True),
+        Binding("right", "step(1)", "later", show=True, id="tree.later", priority=True),
     ]
     topic = "tree"
 
@@ -45,7 +45,8 @@ class TreeScreen(Dialog[None]):
     def _repaint(self) -> None:
         picture = self._pictures[self._index]
         variables = self.app.theme_variables
-        text = Text(f"{summary(picture)}\n", style="bold")
+        text = Text()
+        text.append(f"{summary(picture)}\n", style="bold")
         means = mean_lengths(self._pictures)
         if means is not None:
             text.append(

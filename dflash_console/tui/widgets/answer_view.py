@@ -37,8 +37,8 @@ class AnswerView(VerticalScroll, can_focus=True):
             self._put(Text("No answer yet. Type a prompt and press enter.", style="dim"))
             self.border_subtitle = Text(remark).markup
             return
-        which = f"Answer {answer.number + 1} of {count}" if count > 1 else "Answer"
-        self.border_title = Text(f"{which} ─ {answer.figures()}").markup
+        which = f"Answer {answer.number + 1} of {count} ─ " if count > 1 else ""
+        self.border_title = Text(which + answer.figures(brief=True)).markup
         self.border_subtitle = Text(remark).markup
         at_end = self.scroll_y >= self.max_scroll_y - 1
         variables = self.app.theme_variables

@@ -67,8 +67,10 @@ class StatusHeader(Static):
                 part.append(f"{name} ", style="dim")
             part.append(value, style="bold")
             parts.append(part)
-        if facts.note:
-            parts.append(Text(f"   {facts.note}", style=self._style(Tone.QUIET)))
+        room = self.size.width - sum(part.cell_len for part in parts) - len(facts.badge) - 6
+        note = next((note for note in (facts.note, facts.short_note) if len(note) <= room), "")
+        if note or not parts:
+            parts.append(Text(f"   {note or facts.note}", style=self._style(Tone.QUIET)))
         return parts
 
     def _badge(self) -> Text:

@@ -30,7 +30,7 @@ class KnobRow:
     """The edit needs no restart."""
 
 
-class KnobTable(VerticalScroll, can_focus=True):
+class KnobTable(VerticalScroll, can_focus=True, inherit_bindings=False):
     """Rows with a cursor; the keys that step a setting work on the dashboard too, ``enter`` only here."""
 
     topic = "settings"

@@ -19,7 +19,7 @@ Row = tuple[int, int]
 """Absolute number of an entry (dropped ones count) and the line inside its fold (0 = the entry itself)."""
 
 
-class LogView(ScrollView, can_focus=True):
+class LogView(ScrollView, can_focus=True, inherit_bindings=False):
     """The entries of a :class:`LogBook` that pass a filter.
 
     While it follows, the newest line stays in view. Any upward movement ends that for good, and what is in view then stays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from rich.text import Text
@@ -87,12 +88,16 @@ class PlotPanel(Panel):
             return
         lines = [self._headline(width)]
         if self._enabled and self._end:
-            start = self._end - self._span
-            curve = resample(self._series.since(start), start, self._end, 2 * max(1, width - 5), gap=5.0)
+            # The axis moves on by whole dots, so that an idle plot is repainted when a dot has passed and not every second.
+            dots = 2 * max(1, width - 5)
+            dot = self._span / dots
+            end = math.ceil(self._end / dot) * dot
+            start = end - self._span
+            curve = resample(self._series.since(start), start, end, dots, gap=5.0)
             spec = PlotSpec(
                 curve,
                 start,
-                self._end,
+                end,
                 self._marks,
                 self._baseline,
                 "" if self._baseline is None else f"plain {self._baseline:.0f}",

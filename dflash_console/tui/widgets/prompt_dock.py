@@ -145,7 +145,8 @@ class PromptDock(Vertical):
             line.append(f"{answer.number + 1} ", style="bold")
             line.append(figures, style="bold" if answer.record is None else "")
             line.append("  ")
-            line.append(answer.tail(max(10, width - len(figures) - 5)), style="dim")
+            line.append(answer.tail(max(0, width - len(figures) - 6)), style="dim")
+            line.truncate(width - 1, overflow="ellipsis")
             lines.append(line)
         if len(self._answers) > SHOWN:
             ended = sum(answer.record is not None for answer in self._answers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.text import Text
+from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
@@ -27,7 +28,7 @@ _KEY_WORDS = {"a": "writes it down", "r": "restarts and confirms"}
 _TONES = {"ok": "success", "note": "warning", "drift": "error", "not confirmable": "warning", "unknown": "quiet"}
 
 
-class TruthView(VerticalScroll, can_focus=True):
+class TruthView(VerticalScroll, can_focus=True, inherit_bindings=False):
     """Rows with a cursor; the row under it shows where each value was read."""
 
     topic = "truth"
@@ -42,7 +43,7 @@ class TruthView(VerticalScroll, can_focus=True):
         self._text = Text()
         self._tops: list[int] = []
 
-    def compose(self):  # type: ignore[no-untyped-def]
+    def compose(self) -> ComposeResult:
         yield self._static
 
     @property
@@ -91,7 +92,7 @@ class TruthView(VerticalScroll, can_focus=True):
     def _heading(self, title_width: int, cell: int) -> Text:
         line = Text("  " + "setting".ljust(title_width), style="dim", no_wrap=True)
         for name in _COLUMNS.values():
-            line.append(name.ljust(cell))
+            line.append(shorten(name, cell - 1).ljust(cell))
         return line
 
     def _row(self, row: TruthRow, title_width: int, cell: int, width: int, *, chosen: bool) -> list[Text]:

@@ -1,0 +1,113 @@
+"""Pictures of every screen at two sizes, with a stopped clock. ``pytest tests/tui/test_snapshots.py --snapshot-update`` takes
+them anew; look at them before they are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import pytest
+from textual.app import App
+from textual.pilot import Pilot
+
+from dflash_console.tui.app import ConsoleApp
+from dflash_console.tui.screens.plan import PlanScreen
+from dflash_console.tui.tree import read_pictures
+
+from .conftest import MakeApp
+from .driving import until
+from .support import EIGHT_GPUS, START_LINES, T0, RecordedLink, state, wavy_past
+from .test_answers import ROUND
+from .test_truth import HOT
+
+SIZES = [pytest.param((80, 24), id="80x24"), pytest.param((120, 40), id="120x40")]
+Press = Callable[[Pilot[None]], Awaitable[None]]
+
+
+class SnapCompare(Protocol):
+    """The fixture of pytest-textual-snapshot, as far as it is used here."""
+
+    def __call__(self, app: App[None], *, terminal_size: tuple[int, int], run_before: Press) -> bool: ...
+
+
+def after(*keys: str, until_shown: Callable[[ConsoleApp], bool] | None = None) -> Press:
+    """Wait for snapshot and plots, then press keys."""
+
+    async def run(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        assert isinstance(app, ConsoleApp)
+        await until(lambda: app.model.state is not None and app.plots_loaded, "the first snapshot")
+        await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+        if until_shown is not None:
+            await until(lambda: until_shown(app), "the screen")
+        await pilot.pause(0.3)
+
+    return run
+
+
+def a_link(**changes: object) -> RecordedLink:
+    link = RecordedLink(state(**changes), past=wavy_past(T0 + 134))  # type: ignore[arg-type]
+    link.pictures = read_pictures([ROUND])
+    return link
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_dashboard(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
+    assert snap_compare(make_app(a_link()), terminal_size=size, run_before=after())
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_dashboard_with_gpus_and_a_change(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
+    assert snap_compare(make_app(a_link(gpus=EIGHT_GPUS)), terminal_size=size, run_before=after("b", "w"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_dashboard_with_the_prompt(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
+    assert snap_compare(make_app(a_link()), terminal_size=size, run_before=after("p", "enter"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_configure(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
+    app = make_app(a_link())
+    assert snap_compare(app, terminal_size=size, run_before=after("2", "b", "W"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_plan(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
+    app = make_app(a_link())
+    shown = after("b", "a", until_shown=lambda app: isinstance(app.screen, PlanScreen))
+    assert snap_compare(app, terminal_size=size, run_before=shown)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_truth(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
+    app = make_app(a_link(texts=HOT, speculative_ddtree_budget=16))
+    assert snap_compare(app, terminal_size=size, run_before=after("3"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_logs(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
+    assert snap_compare(make_app(a_link()), terminal_size=size, run_before=after("4", "c"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_playground(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
+    assert snap_compare(make_app(a_link()), terminal_size=size, run_before=after("5", "enter"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_tree(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
+    assert snap_compare(make_app(a_link()), terminal_size=size, run_before=after("4", "T"))
+
+
+def test_dashboard_in_the_light_theme(snap_compare: SnapCompare, make_app: MakeApp) -> None:
+    app = make_app(a_link(), theme="light")
+    assert snap_compare(app, terminal_size=(120, 40), run_before=after())
+
+
+def test_a_loading_engine_in_high_contrast(snap_compare: SnapCompare, make_app: MakeApp) -> None:
+    app = make_app(a_link(ready=False, texts=START_LINES[:6]), theme="high-contrast")
+    assert snap_compare(app, terminal_size=(80, 24), run_before=after())
