@@ -31,8 +31,7 @@ def apply_change(current: Settings, startup: Settings, name: str, value: float) 
     reason = _refusal(startup, field, value)
     if reason:
         return ChangeOutcome(False, old, current, reason)
-    new: int | bool = bool(value) if field == "speculation" else int(value)
-    return ChangeOutcome(True, old, replace(current, **{field: new}))
+    return ChangeOutcome(True, old, _changed(current, field, int(value)))
 
 
 HOT_FIELDS = {
@@ -42,6 +41,16 @@ HOT_FIELDS = {
     "speculation": "speculation",
 }
 """Names of ``/set_internal_state`` → fields of :class:`Settings`."""
+
+
+def _changed(current: Settings, field: str, value: int) -> Settings:
+    if field == "tree_budget":
+        return replace(current, tree_budget=value)
+    if field == "tree_topk":
+        return replace(current, tree_topk=value)
+    if field == "draft_window":
+        return replace(current, draft_window=value)
+    return replace(current, speculation=bool(value))
 
 
 def _refusal(startup: Settings, field: str, value: float) -> str:

@@ -29,5 +29,5 @@ class RotaryTable:
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate ``x`` (``[R, heads, head_dim]``) by the angles of its rows; returns a new tensor."""
-    halves = x.unflatten(-1, (2, x.shape[-1] // 2))
+    halves = x.view(*x.shape[:-1], 2, x.shape[-1] // 2)
     return (halves * cos).addcmul_(halves.flip(2), sin).flatten(2)
