@@ -16,7 +16,7 @@ from ..knobs import KNOBS, Knob, KnobError, Value, find_knob, same_value, show_v
 from ..plan import Plan
 from ..proof import KnobProof, StartEvidence, prove, quiet_log
 from ..session import HostSession
-from .judge import judge
+from .judge import judge, shown_text
 from .operation import Operation
 from .records import StageFailed, Timeouts, Verdict
 
@@ -90,7 +90,7 @@ class HotApply:
                         for point in log.hot_changes:
                             expected.pop(point.change.name, None)
                         if not expected:
-                            notes.evidence, notes.line = line.text, line.number
+                            notes.evidence, notes.line = shown_text(line.text), line.number
                             return log, lines
             names = ", ".join(str(name) for name in expected)
             raise StageFailed(

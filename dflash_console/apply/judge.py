@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from ..evidence.engine_log import lines_like_confirmation
 from ..evidence.journal import LogLine
+from ..evidence.secrets import mask_text
+from ..evidence.terminal_text import clean_line
 from ..knobs import show_value
 from ..proof import KnobProof, Proof
 from .records import StageFailed, Verdict
@@ -28,7 +30,7 @@ def judge(proofs: Sequence[KnobProof], lines: Sequence[LogLine]) -> None:
             nearest = lines_like_confirmation(lines)
             wanted = "left to the engine" if proof.wanted is None else show_value(proof.wanted)
             reason = f"the server answers, but no line of this start confirms {proof.knob.title.lower()} {wanted}"
-            reason += f"; the nearest line: {nearest[0].text}" if nearest else "; no line looks like a confirmation"
+            reason += f"; the nearest line: {shown_text(nearest[0].text)}" if nearest else "; no line looks like a confirmation"
             raise StageFailed(Verdict.NO_LINE, reason, nearest)
 
 
@@ -36,8 +38,13 @@ def wrong_value(proof: KnobProof, lines: Sequence[LogLine]) -> StageFailed:
     """The failure for a value that is not the wanted one, with the line that says so."""
     match = _LOG_LINE.match(proof.reading.where) if proof.reading is not None else None
     cause = tuple(line for line in lines if match is not None and line.number == int(match[1]))
-    text = f": {cause[0].text}" if cause else ""
+    text = f": {shown_text(cause[0].text)}" if cause else ""
     return StageFailed(Verdict.OTHER_VALUE, f"another value is in effect: {proof.words}{text}", cause)
+
+
+def shown_text(text: str) -> str:
+    """An engine's line as a part of a sentence: reasons go to screens, history and the audit file, so escapes and secrets go."""
+    return mask_text(clean_line(text))
 
 
 def overall(proofs: Sequence[KnobProof]) -> Verdict:

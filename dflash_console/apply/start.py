@@ -22,6 +22,7 @@ from ..hosts.http import EngineHttpError, HttpFailure
 from ..hosts.link import EngineLink
 from ..hosts.service import RunState, Service, ServiceConfig, ServiceState
 from ..hosts.transport import HostError, HostFileError, Transport
+from .judge import shown_text
 from .operation import Operation
 from .records import StageFailed, StageStatus, Timeouts, Verdict
 
@@ -88,7 +89,7 @@ async def await_restart(transport: Transport, service: Service, before: Before, 
             f"a new start was recorded, but the old process {before.main.pid} still runs: nothing of the new one can be trusted"
         )
     if said:
-        reason += f"; the service manager says: {said[-1].text}"
+        reason += f"; the service manager says: {shown_text(said[-1].text)}"
     raise StageFailed(Verdict.NO_RESTART, reason, said)
 
 
@@ -113,6 +114,7 @@ class StartFollower:
         self.server: ServerInfo | None = None
         self._closed: set[str] = set()
         self._moved = asyncio.Event()
+        self._probe: asyncio.Task[ServerInfo | None] | None = None
 
     async def follow(self, operation: Operation, config: ServiceConfig, check_early: Callable[[StartLog], None]) -> None:
         """Until the server answers.
@@ -129,7 +131,7 @@ class StartFollower:
         reader = asyncio.create_task(self._read(batches))
         failed_before = len(operation.stages)
         try:
-            while not await self._ready(config):
+            while not self._ready(config):
                 self._milestones(operation, ended=False)
                 check_early(self.log)
                 if reader.done() and (problem := reader.exception()) is not None:
@@ -146,9 +148,10 @@ class StartFollower:
                 operation.failed_at(self._waiting_for(), error.reason)
             raise
         finally:
-            reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError, HostError):
-                await reader
+            for task in filter(None, (reader, self._probe)):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, HostError, StageFailed):
+                    await task
 
     async def _read(self, batches: AsyncIterator[tuple[LogLine, ...]]) -> None:
         async for batch in batches:
@@ -159,18 +162,28 @@ class StartFollower:
                 self._moved.set()
                 await asyncio.sleep(0)
 
-    async def _ready(self, config: ServiceConfig) -> bool:
+    def _ready(self, config: ServiceConfig) -> bool:
+        """Whether the server has answered. The question runs beside the loop: something that accepts the connection and says
+        nothing must not hide that the process died."""
+        if self._probe is None:
+            self._probe = asyncio.create_task(self._ask(config))
+        if not self._probe.done():
+            return False
+        info, self._probe = self._probe.result(), None
+        if info is None:
+            return False
+        self.server = info
+        return True
+
+    async def _ask(self, config: ServiceConfig) -> ServerInfo | None:
         try:
             http = await self._link.open(config)
             info = parse_server_info(await http.server_info())
         except EngineHttpError as error:
             if error.failure is HttpFailure.KEY:
                 raise StageFailed(Verdict.NOT_READY, str(error)) from error
-            return False
-        if info.problem:
-            return False
-        self.server = info
-        return True
+            return None
+        return None if info.problem else info
 
     async def _catch_up(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -199,7 +212,7 @@ class StartFollower:
         waited = self._waiting_for()
         last = next((line.text for line in reversed(self.lines) if line.origin == "engine" and line.text.strip()), "")
         reason = f"timed out after {self._timeouts.ready:g} s while waiting for {waited}; the process still runs"
-        reason += f", its last line: {last}" if last else " and has printed nothing"
+        reason += f", its last line: {shown_text(last)}" if last else " and has printed nothing"
         raise StageFailed(Verdict.TIMED_OUT, reason, tuple(self.lines[-LAST_LINES:]))
 
     def _waiting_for(self) -> str:
@@ -247,11 +260,11 @@ async def read_argv(transport: Transport, pid: int) -> tuple[str, ...]:
 
 def last_words(lines: Sequence[LogLine], log: StartLog) -> tuple[str, tuple[LogLine, ...]]:
     """What a start that ended said of the reason, and the lines to show: the exception that was raised, else the last line that
-    speaks of an error, else the last line. The last line alone is not enough: output and errors come through two pipes."""
+    speaks of an error, else the last line (which alone may be a farewell)."""
     engine = [line for line in lines if line.origin == "engine" and line.text.strip()]
     errors = [line for line in engine if _ERROR.search(line.text)]
     said = log.raised or (errors or engine or [LogLine("")])[-1].text
     shown = engine[-LAST_LINES:]
     if errors and errors[-1] not in shown:
         shown = [errors[-1], *shown[1:]]
-    return said, tuple(shown)
+    return shown_text(said), tuple(shown)

@@ -1,4 +1,4 @@
-"""The supervised engine: its process group, its pipes, and an end that leaves nobody behind. Standard library only."""
+"""The supervised engine: its process group, its pipe, and an end that leaves nobody behind. Standard library only."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class EngineProcess:
             list(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            # One pipe for both, as journald has one stream: two would be read in an order that nobody wrote.
+            stderr=subprocess.STDOUT,
             env=dict(environment),
             cwd=folder,
             process_group=0,
@@ -51,10 +52,9 @@ class EngineProcess:
         )
         self.pid = self._process.pid
         self._selector = selectors.DefaultSelector()
-        for pipe in (self._process.stdout, self._process.stderr):
-            assert pipe is not None
-            os.set_blocking(pipe.fileno(), False)
-            self._selector.register(pipe, selectors.EVENT_READ, LineSplitter())
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._selector.register(self._process.stdout, selectors.EVENT_READ, LineSplitter())
 
     @property
     def selector(self) -> selectors.BaseSelector:
@@ -88,17 +88,16 @@ class EngineProcess:
             os.killpg(self.pid, number)
 
     def drain(self, seconds: float = 0.5) -> None:
-        """Read what is still in the pipes; a child that keeps them open is not waited for."""
+        """Read what is still in the pipe; a child that keeps it open is not waited for."""
         until = time.monotonic() + seconds
-        while self._open_pipes() and (left := until - time.monotonic()) > 0:
+        while self._open_pipe() and (left := until - time.monotonic()) > 0:
             self.pump(min(left, 0.05))
         for key in list(self._selector.get_map().values()):
             if isinstance(key.data, LineSplitter):
                 self._log.write(key.data.rest(), invocation=self._invocation, pid=self.pid)
         self._selector.close()
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def sweep(self, timeout: float) -> int:
         """End everything that the engine left: its group, adopted orphans, processes with its invocation id. Returns how many
@@ -113,7 +112,7 @@ class EngineProcess:
                 return len(rest)
             for process in rest:
                 kill(process, signal.SIGTERM)
-            if self._open_pipes():
+            if self._open_pipe():
                 self.pump(0.05)
             else:
                 time.sleep(0.05)
@@ -125,7 +124,7 @@ class EngineProcess:
         found.update(process for process in proc.started_with("INVOCATION_ID", self._invocation) if process.pid != self.pid)
         return sorted(found, key=lambda process: process.pid)
 
-    def _open_pipes(self) -> bool:
+    def _open_pipe(self) -> bool:
         return any(isinstance(key.data, LineSplitter) for key in self._selector.get_map().values())
 
 

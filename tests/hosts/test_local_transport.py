@@ -62,7 +62,7 @@ async def test_a_cancelled_command_is_ended(transport: LocalTransport, tmp_path:
 async def test_a_stream_is_read_as_it_comes_and_ends_with_its_context(transport: LocalTransport) -> None:
     code = "import time\nprint('first', flush=True)\ntime.sleep(60)"
     async with transport.stream([sys.executable, "-c", code]) as chunks:
-        assert await anext(chunks) == b"first\n"
+        assert (await anext(chunks)).startswith(b"first")
     assert transport.commands.records()[-1].status == -signal.SIGTERM
 
 

@@ -256,13 +256,16 @@ async def test_follow_gives_every_line_of_the_start_from_the_cursor_on_and_none_
     async with asyncio.timeout(10):
         async for line in unit.service.follow(cursor=cursor):
             seen.append(line)
-            texts = " ".join(line.text for line in seen)
-            # The bar comes through another pipe, so it may be stored before or after the ready line.
-            if "fired up" in texts and "100% Completed | 2/2" in texts:
+            if "fired up" in line.text:
                 break
     assert {line.invocation_id for line in seen} == {state.invocation_id}
     assert [line.number for line in seen] == list(range(1, len(seen) + 1))
     assert any(line.text.endswith("draft_window_size=None, compact_cache=False") for line in seen)
+    bar = next(line for line in seen if "100% Completed | 2/2" in line.text)
+    loaded = next(line for line in seen if "type=LlamaForCausalLM" in line.text)
+    assert bar.number is not None
+    assert loaded.number is not None
+    assert bar.number < loaded.number, "output and errors stay in the order in which they were written"
 
 
 async def test_cursors_stay_valid_when_the_log_is_rotated(make_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch) -> None:
