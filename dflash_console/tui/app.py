@@ -7,21 +7,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.app import App, ComposeResult, SystemCommand
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.widgets import ContentSwitcher
 
 from ..hosts.service import RunState
-from . import draft, messages
+from . import messages
+from .changing import ChangingApp
 from .clock import Clock
-from .facts import current_value, header_facts
+from .facts import header_facts
 from .formats import span as span_words
 from .keymap import APP_BINDINGS, EDIT_ACTIONS, PANES, check_keymap
-from .knob_rows import takes_hot
 from .link import Control
-from .model import ConsoleModel
 from .resources import STYLESHEET, themes_folder
 from .screens.dashboard import DashboardPane
 from .screens.pane import Pane
@@ -34,7 +33,6 @@ from .widgets.panel import Panel, Recoloured
 from .widgets.tab_line import TabLine
 
 if TYPE_CHECKING:
-    from ..knobs import Value
     from ..state import HostState
     from .link import HostLink
     from .operations import Operations
@@ -59,7 +57,7 @@ class ConsoleSettings:
 OpenLink = Callable[[], Awaitable["HostLink"]]
 
 
-class ConsoleApp(App[None]):
+class ConsoleApp(ChangingApp):
     """The console on one host.
 
     Opens before anything is known of the host: the first paint needs no HTTP client, no database and no plotting library;
@@ -79,11 +77,11 @@ class ConsoleApp(App[None]):
         self._open_link = open_link
         self._settings = settings or ConsoleSettings()
         self.link: HostLink | None = None
-        self.model = ConsoleModel()
         self._operations: Operations | None = None
         self._drift_key: tuple[int, ...] = ()
         self.plots_loaded = False
         self._start_embedded = False
+        self._invocation: str | None = None
         self._load_theme()
         self._load_keymap()
 
@@ -163,13 +161,21 @@ class ConsoleApp(App[None]):
     # What arrives
 
     def on_state_arrived(self, message: messages.StateArrived) -> None:
+        first = self.model.state is None
         self.model.take_state(message.state, self.clock.wall())
+        if first:
+            self.refresh_bindings()
         self._judge_drift()
         self._show_header()
         self.pane.show(self.model)
+        invocation = None if message.state.service is None else message.state.service.value.invocation_id
+        if invocation != self._invocation:
+            # The start before may have been a plain one, which is what baselines are measured in.
+            self._invocation = invocation
+            self.run_worker(self._read_baseline(), name="baseline", group="baseline", exclusive=True, exit_on_error=False)
         self._start_stopped_engine(message.state)
         if self.model.change:
-            self._show_change()
+            self.show_change()
 
     def on_link_opened(self, message: messages.LinkOpened) -> None:
         self._start_embedded = not message.unfinished
@@ -184,6 +190,14 @@ class ConsoleApp(App[None]):
         stopped = state.service.value.state is RunState.STOPPED
         if state.embedded and stopped and self.link is not None and not self.link.read_only:
             self.operations.control(Control.START, quiet=True)
+
+    async def _read_baseline(self) -> None:
+        if self.link is not None:
+            self.post_message(messages.BaselineArrived((await self.link.past(1.0)).baseline))
+
+    def on_baseline_arrived(self, message: messages.BaselineArrived) -> None:
+        if message.tok_s is not None:
+            self.model.baseline = message.tok_s
 
     def on_stage_arrived(self, message: messages.StageArrived) -> None:
         self.operations.stage_arrived(message.event)
@@ -284,80 +298,11 @@ class ConsoleApp(App[None]):
         """Keys that edit are alive on the screens that show what they edit; the others are not even listed."""
         if action not in EDIT_ACTIONS:
             return True
-        if len(self.screen_stack) > 1 or not self.pane.edits:
+        if len(self.screen_stack) > 1 or not self.pane.edits or self.model.state is None:
             return False
         if action in ("apply", "discard"):
             return bool(self.model.change)
         return True
-
-    def _now(self, name: str) -> Value | None:
-        return None if self.model.state is None else current_value(self.model.state, name)
-
-    def edit(self, name: str, value: Value) -> None:
-        """Put one setting into the change (or take it out, when the value is the present one)."""
-        self.model.change = self.model.change.with_value(name, value, self._now(name))
-        self._show_change()
-        self.pane.change_edited(self.model)
-        self.refresh_bindings()
-
-    def forget_edit(self, name: str) -> None:
-        """Take one setting out of the change."""
-        self.model.change = self.model.change.without(name)
-        self._show_change()
-        self.pane.change_edited(self.model)
-        self.refresh_bindings()
-
-    def _show_change(self) -> None:
-        change = self.model.change
-        now = {name: self._now(name) for name in change.values}
-        # An edit that has come true (applied here or elsewhere) is no edit any more.
-        for name, value in list(change.values.items()):
-            change = change.with_value(name, value, now[name])
-        if change != self.model.change:
-            self.model.change = change
-            self.pane.change_edited(self.model)
-            self.refresh_bindings()
-        how = "now:" if all(takes_hot(self.model.state, name) for name in change.values) else "with a restart:"
-        self.screen_stack[0].query_one(ChangeBar).show_change(draft.words(change, now), how)
-
-    def action_step(self, name: str, direction: int) -> None:
-        from ..knobs import KNOBS
-
-        now = self._now(name)
-        wanted = self.model.change.wanted(name, now)
-        trained = self._trained_window() if name == "draft_window" else None
-        value = draft.step(KNOBS[name], wanted, direction, (trained,) if trained else ())
-        if value is None:
-            self.bell()
-        else:
-            self.edit(name, value)
-
-    def _trained_window(self) -> int | None:
-        state = self.model.state
-        return None if state is None or state.drafter is None else state.drafter.value.sliding_window
-
-    def action_toggle_window(self) -> None:
-        from ..knobs import KNOBS
-
-        now = self.model.change.wanted("draft_window", self._now("draft_window"))
-        if isinstance(now, int):
-            self.model.window_size = now
-        value = draft.toggle_window(now, self.model.window_size, self._trained_window(), KNOBS["draft_window"])
-        self.edit("draft_window", value)
-
-    def action_toggle_layers_window(self) -> None:
-        now = self.model.change.wanted("layers_window", self._now("layers_window"))
-        self.edit("layers_window", "config" if now == "off" else "off")
-
-    def action_toggle_speculation(self) -> None:
-        now = self.model.change.wanted("speculation", self._now("speculation"))
-        self.edit("speculation", now is False)
-
-    def action_discard(self) -> None:
-        self.model.change = draft.DraftChange()
-        self._show_change()
-        self.pane.change_edited(self.model)
-        self.refresh_bindings()
 
     # Operations on the host
 

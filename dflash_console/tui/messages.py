@@ -39,6 +39,14 @@ class PastArrived(Message):
         self.past = past
 
 
+class BaselineArrived(Message):
+    """Plain decoding on this host in tok/s, as far as it has been measured."""
+
+    def __init__(self, tok_s: float | None) -> None:
+        super().__init__()
+        self.tok_s = tok_s
+
+
 class LinkFailed(Message):
     """The host cannot be watched; one sentence says why."""
 

@@ -13,7 +13,12 @@ class Terminal:
     """One tmux session with one program in it. Use as a context manager; leaving it ends the program."""
 
     def __init__(
-        self, folder: Path, argv: Sequence[str], *, size: tuple[int, int] = (120, 40), environment: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        argv: Sequence[str],
+        *,
+        size: tuple[int, int] = (120, 40),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._socket = folder / "tmux.sock"
         self._argv = list(argv)

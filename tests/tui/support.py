@@ -234,6 +234,10 @@ class RecordedLink:
     async def past(self, seconds: float) -> Past:
         return self._past
 
+    def measure_baseline(self, tok_s: float) -> None:
+        """Plain decoding has been measured since."""
+        self._past = replace(self._past, baseline=tok_s)
+
     async def follow(self, *, this_start: bool) -> AsyncIterator[tuple[LogLine, ...]]:
         yield tuple(self.log)
         while True:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dflash_console.evidence.metrics import Rates
 from dflash_console.hosts.service import RunState
+from dflash_console.tui.link import LinkError
 from dflash_console.tui.screens.help import ExplainScreen, HelpScreen
 from dflash_console.tui.widgets.event_list import EventPanel
 from dflash_console.tui.widgets.gpu_panel import GpuPanel
@@ -110,6 +111,30 @@ async def test_a_restart_and_a_hot_change_leave_marks(make_app: MakeApp) -> None
         texts = (*START_LINES, "Hot change applied. speculative_ddtree_budget: 8 -> 16 (from /set_internal_state)")
         link.push(state(invocation="bb" * 16, texts=texts))
         await until(lambda: [mark.label for mark in app.model.marks] == ["restart", "budget 16"], "a mark of the change")
+
+
+async def test_a_baseline_measured_meanwhile_shows_after_the_next_start(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app):
+        assert app.model.baseline is None
+        link.measure_baseline(30.7)
+        link.push(state(invocation="bb" * 16))
+        await until(lambda: app.model.baseline == 30.7, "the baseline")
+        link.push(state(invocation="bb" * 16, revision=2))
+        await until(lambda: "2.00×" in app.query_one("#decode", PlotPanel).text, "the ratio to it")
+
+
+async def test_without_a_host_the_reason_is_said_and_no_key_pretends_to_work(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink())
+
+    async def refuse() -> RecordedLink:
+        raise LinkError("SSH hosts come with the next release")
+
+    app._open_link = refuse
+    async with app.run_test(size=(120, 40)):
+        await until(lambda: "SSH hosts come with the next release" in header(app), "the reason")
+        assert "budget" not in str(app.query_one(KeyLine).render())
 
 
 async def test_panels_show_histogram_requests_and_events(make_app: MakeApp) -> None:

@@ -40,7 +40,8 @@ def after(*keys: str, until_shown: Callable[[ConsoleApp], bool] | None = None) -
         await pilot.pause()
         for key in keys:
             await pilot.press(key)
-            await pilot.pause()
+            # A key may change the height of what lies below; a dialog opened in the same breath would freeze the old picture.
+            await pilot.pause(0.2)
         if until_shown is not None:
             await until(lambda: until_shown(app), "the screen")
         await pilot.pause(0.3)

@@ -21,6 +21,7 @@ class GpuPanel(Panel):
     def __init__(self, title: str, *, id: str) -> None:  # noqa: A002
         super().__init__(title, id=id)
         self._rows: tuple[GpuRow, ...] = ()
+        self.display = False
 
     def show_gpus(self, rows: tuple[GpuRow, ...] | None) -> None:
         """``None``: not read yet; empty: the host has none."""
