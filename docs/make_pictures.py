@@ -1,6 +1,6 @@
 """Make the documentation's pictures from the running program, with the real engine behind it.
 
-``python docs/make_pictures.py`` writes SVG and PNG files to ``docs/pictures``. It starts the embedded engine in a folder of its
+``python docs/make_pictures.py`` writes PNG files to ``docs/pictures``. It starts the embedded engine in a folder of its
 own, sends prompts, changes settings, and stops the engine again; a minute or two on a quiet machine.
 """
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 PICTURES = Path(__file__).parent / "pictures"
 SIZE = (120, 36)
 PATIENCE = 180.0
-FONTS = '"Fira Code", "JetBrains Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace'
 
 
 async def wait(condition: Callable[[], bool], what: str) -> None:
@@ -41,12 +40,13 @@ async def wait(condition: Callable[[], bool], what: str) -> None:
 
 
 def save(app: ConsoleApp, name: str) -> None:
-    """Write the screen as SVG, and as PNG for places that show no SVG."""
+    """Write the screen as PNG (an SVG would need its reader to have the font)."""
     svg = app.export_screenshot(title=f"ddtree-console · {name}")
     svg = re.sub(r"@font-face\s*\{[^}]*\}", "", svg)
     PICTURES.mkdir(exist_ok=True)
-    (PICTURES / f"{name}.svg").write_text(re.sub(r"font-family: Fira Code[^;]*;", f"font-family: {FONTS};", svg), "utf-8")
     plain = re.sub(r"font-family: Fira Code[^;]*;", "font-family: DejaVu Sans Mono;", svg)
+    # The export lays out cells of 12.2 px; DejaVu Sans Mono is 0.602 em wide, and at 20 px borders would end short.
+    plain = plain.replace("font-size: 20px", "font-size: 20.265px")
     cairosvg.svg2png(bytestring=_braille_apart(plain).encode(), write_to=str(PICTURES / f"{name}.png"), scale=1.2)
     print(PICTURES / f"{name}.png")
 
