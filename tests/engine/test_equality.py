@@ -255,6 +255,14 @@ def test_a_draw_never_takes_a_token_that_was_filtered_out() -> None:
         assert Sampler(SamplingParams(temperature=2.0, top_k=2, seed=seed), 0).choose(logits) in (1, 2)
 
 
+@pytest.mark.parametrize("uniform", [0.0, 1.0 - 2**-53])
+def test_even_the_ends_of_the_unit_interval_give_a_token_that_can_occur(monkeypatch: pytest.MonkeyPatch, uniform: float) -> None:
+    monkeypatch.setattr(torch, "rand", lambda *args, **kwargs: torch.tensor(uniform, dtype=torch.float64))
+    logits = torch.tensor([-50.0, 5.0, 4.9, -50.0])
+    chosen = Sampler(SamplingParams(temperature=1.0, top_k=2), 0).choose(logits)
+    assert chosen == (1 if uniform == 0.0 else 2)
+
+
 def test_temperature_zero_and_top_k_one_are_greedy() -> None:
     logits = torch.tensor([1.0, 3.0, 2.0])
     for params in (SamplingParams(temperature=0.0), SamplingParams(temperature=5.0, top_k=1)):

@@ -82,3 +82,10 @@ def test_a_template_cannot_leave_its_sandbox() -> None:
 def test_tokenizers_of_other_kinds_are_refused(pre: str, model: str, message: str) -> None:
     with pytest.raises(EngineError, match=message):
         build_bpe(data(pre, model))
+
+
+@pytest.mark.parametrize(("pre", "tokens"), [("smollm", 2), ("gpt-2", 1)])
+def test_smollm_splits_every_digit_off_even_where_a_merge_exists(pre: str, tokens: int) -> None:
+    plain = data(pre)
+    merged = TokenizerData("gpt2", pre, (*plain.tokens, "12"), plain.control_ids, (*plain.merges, "1 2"), 1, 0, False, None)
+    assert len(build_bpe(merged).encode("12").ids) == tokens
