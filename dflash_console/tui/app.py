@@ -80,7 +80,6 @@ class ConsoleApp(ChangingApp):
         self._operations: Operations | None = None
         self._drift_key: tuple[int, ...] = ()
         self.plots_loaded = False
-        self._start_embedded = False
         self._invocation: str | None = None
         self._load_theme()
         self._load_keymap()
@@ -134,7 +133,6 @@ class ConsoleApp(ChangingApp):
     def _start(self) -> None:
         self.pane.focus_default()
         self.run_worker(self._watch(), name="watch", group="watch", exit_on_error=False)
-        self.run_worker(self._load_plots, name="plots", thread=True, exit_on_error=False)
         self.set_interval(1.0, self._tick)
         for problem in (*self._settings.problems, *self._theme_problems, *self._key_problems):
             self.notify(problem, title="Configuration", severity="warning", timeout=12, markup=False)
@@ -151,10 +149,22 @@ class ConsoleApp(ChangingApp):
 
         try:
             self.link = await self._open_link()
-            self.post_message(messages.LinkOpened(await self.link.pending()))
-            self.post_message(messages.PastArrived(await self.link.past(SPANS[-1])))
+            first = True
             async for state in self.link.states():
                 self.post_message(messages.StateArrived(state))
+                if first:
+                    first = False
+                    self.run_worker(self._look_back(self.link), name="past", group="past", exit_on_error=False)
+        except LinkError as error:
+            self.post_message(messages.LinkFailed(str(error)))
+
+    async def _look_back(self, link: HostLink) -> None:
+        """What was before: unfinished operations and history. After the first snapshot, which nothing may delay."""
+        from .link import LinkError
+
+        try:
+            self.post_message(messages.LinkOpened(await link.pending()))
+            self.post_message(messages.PastArrived(await link.past(SPANS[-1])))
         except LinkError as error:
             self.post_message(messages.LinkFailed(str(error)))
 
@@ -165,6 +175,7 @@ class ConsoleApp(ChangingApp):
         self.model.take_state(message.state, self.clock.wall())
         if first:
             self.refresh_bindings()
+            self.run_worker(self._load_plots, name="plots", thread=True, exit_on_error=False)
         self._judge_drift()
         self._show_header()
         self.pane.show(self.model)
@@ -173,20 +184,19 @@ class ConsoleApp(ChangingApp):
             # The start before may have been a plain one, which is what baselines are measured in.
             self._invocation = invocation
             self.run_worker(self._read_baseline(), name="baseline", group="baseline", exclusive=True, exit_on_error=False)
-        self._start_stopped_engine(message.state)
         if self.model.change:
             self.show_change()
 
     def on_link_opened(self, message: messages.LinkOpened) -> None:
-        self._start_embedded = not message.unfinished
         if message.unfinished:
             self.operations.offer_unfinished(message.unfinished)
+        elif self.model.state is not None:
+            self._start_stopped_engine(self.model.state)
 
     def _start_stopped_engine(self, state: HostState) -> None:
         """The embedded engine is part of the console: it is started when it does not run. A server never is."""
-        if state.service is None or not self._start_embedded:
+        if state.service is None:
             return
-        self._start_embedded = False
         stopped = state.service.value.state is RunState.STOPPED
         if state.embedded and stopped and self.link is not None and not self.link.read_only:
             self.operations.control(Control.START, quiet=True)

@@ -1,6 +1,6 @@
 """The real host behind the screens: a session, its watcher, its history, its engine.
 
-Imported by a worker after the first paint, because it brings the HTTP client and the database.
+Imported by a worker after the first paint. What only a prompt or a change needs is imported by the first of them.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..config import load_config, save_profile
-from ..firing import fire
 from ..history import HistoryError, MarkKind
 from ..hosts.transport import HostError
 from ..knobs import KnobError, Value
-from ..load.client import OnChunk, OnDone
 from ..session import HostSession
 from .link import ApplyChoices, Control, LinkError, OnStage, Past
-from .live_operations import LiveOperations
 from .series import Mark, Point
 from .tree import PictureError, VerifyPicture, read_pictures
 
 if TYPE_CHECKING:
     from ..apply.records import ApplyResult
     from ..evidence.journal import LogLine
+    from ..load.client import OnChunk, OnDone
     from ..load.records import RequestRecord
     from ..load.request import PromptRequest
     from ..plan import Mode, Plan
     from ..state import HostState
+    from .live_operations import LiveOperations
 
 BATCH_S = 0.05
 """Log lines that come within this time are shown together."""
@@ -43,7 +42,16 @@ class SessionLink:
 
     def __init__(self, session: HostSession) -> None:
         self._session = session
-        self._operations = LiveOperations(session)
+        self._made: LiveOperations | None = None
+
+    @property
+    def _operations(self) -> LiveOperations:
+        """What carries changes out, imported when it is first needed: the first snapshot must not wait for it."""
+        if self._made is None:
+            from .live_operations import LiveOperations
+
+            self._made = LiveOperations(self._session)
+        return self._made
 
     @property
     def read_only(self) -> bool:
@@ -109,6 +117,8 @@ class SessionLink:
         return self._operations.pending()
 
     async def send(self, requests: Sequence[PromptRequest], on_chunk: OnChunk, on_done: OnDone) -> tuple[RequestRecord, ...]:
+        from ..firing import fire
+
         try:
             return await fire(self._session, requests, on_chunk, on_done)
         except HostError as error:

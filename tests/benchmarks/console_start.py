@@ -30,7 +30,13 @@ class Bare(App):
 
 Bare().run()
 """
-CONSOLE = "from dflash_console.__main__ import main; main()"
+# A read-only console does not start the engine: what is measured is the console.
+CONSOLE = """
+import sys
+sys.argv.append("--read-only")
+from dflash_console.__main__ import main
+main()
+"""
 
 BARE_MARK = b"first paint"
 CONSOLE_MARK = b"Dashboard"
@@ -107,9 +113,6 @@ def main() -> None:
     state: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        # A read-only console does not start the engine: what is measured is the console.
-        (home / "config").mkdir()
-        (home / "config" / "config.toml").write_text("read_only = true\n")
         for _ in range(options.runs):
             one = start(BARE, home)
             bare.append(one.wait_for(BARE_MARK))

@@ -127,7 +127,9 @@ class ApplyScreen(Dialog[None]):
     def _stage_line(self, name: str, stage: Stage) -> Text:
         status = stage.status.value
         colour = self.app.theme_variables.get(_TONES[status], "")
-        line = Text(f"{_SYMBOLS[status]} ", style=f"bold {colour}")
+        # Each piece has its style of its own: a style given to the whole would colour all that follows.
+        line = Text()
+        line.append(f"{_SYMBOLS[status]} ", style=f"bold {colour}")
         line.append(name, style="bold" if status in ("running", "failed") else "")
         if status in ("done", "failed") and stage.seconds >= 0.05:
             line.append(f"  {formats.short_seconds(stage.seconds)}", style="dim")
@@ -151,14 +153,15 @@ class ApplyScreen(Dialog[None]):
         variables = self.app.theme_variables
         result = self._result
         if result is None:
-            return Text(f"✗ {self._sentence}", style=f"bold {variables.get('error', '')}")
+            return Text().append(f"✗ {self._sentence}", style=f"bold {variables.get('error', '')}")
         tone = "success" if result.confirmed else "warning" if result.verdict.name == "UNKNOWN" else "error"
-        text = Text(f"{'✓' if result.confirmed else '✗'} {result.verdict.value}", style=f"bold {variables.get(tone, '')}")
+        text = Text()
+        text.append(f"{'✓' if result.confirmed else '✗'} {result.verdict.value}", style=f"bold {variables.get(tone, '')}")
         if result.reason:
-            text.append(f"\n{result.reason}\n", style="not bold")
+            text.append(f"\n{result.reason}\n", style="")
         for line in result.lines[-12:]:
             number = f"{line.number:>6} " if line.number is not None else "       "
-            text.append(f"{number}{clean_line(line.text)}\n", style=f"not bold {variables.get('quiet', '')}")
+            text.append(f"{number}{clean_line(line.text)}\n", style=variables.get("quiet", ""))
         if result.rolled_back:
             text.append(
                 "✓ rolled back: the previous configuration runs again and is confirmed\n", style=variables.get("success", "")

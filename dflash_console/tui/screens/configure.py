@@ -110,10 +110,11 @@ class ConfigurePane(Pane):
         if row is None:
             return Text()
         knob = find_knob(row.name)
-        text = Text(f"{knob.title}: ", style="bold")
-        text.append(knob.help, style="not bold")
+        text = Text()
+        text.append(f"{knob.title}: ", style="bold")
+        text.append(knob.help)
         if knob.flags:
-            text.append(f"\n{knob.flags[0]}", style=f"not bold {self.app.theme_variables.get('quiet', '')}")
+            text.append(f"\n{knob.flags[0]}", style=self.app.theme_variables.get("quiet", ""))
         return text
 
     def _text(self, identity: str, text: Text) -> None:
