@@ -181,6 +181,10 @@ class EngineError(Exception):
     """The engine cannot do what was asked; the message is one sentence for the user."""
 
 
+class EngineUnavailable(EngineError):
+    """Nothing is wrong with the request: the queue is full, or the engine is stopping or has stopped."""
+
+
 class Engine(Protocol):
     """The decode loop behind the server. All methods are safe to call from any thread."""
 
@@ -195,11 +199,16 @@ class Engine(Protocol):
     @property
     def context_length(self) -> int: ...
 
+    @property
+    def alive(self) -> bool:
+        """Whether the decode loop runs; once False, it stays so and every request is refused."""
+
     def submit(self, request: GenerateRequest, on_event: OnEvent) -> None:
         """Queue a request. ``on_event`` is called from the engine's thread, in order, the last time with a ``finish``.
 
         Raises:
-            EngineError: the prompt with its answer cannot fit the context, or the queue is full.
+            EngineUnavailable: the queue is full, or the engine has stopped.
+            EngineError: the prompt with its answer cannot fit the context, or the request is wrong in another way.
         """
 
     def abort(self, rid: str) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from engine_launch.embedded.api import (
     EngineError,
     EngineStats,
+    EngineUnavailable,
     FinishReason,
     GenerateRequest,
     OnEvent,
@@ -91,6 +92,11 @@ class EmbeddedEngine:
         """Most tokens of prompt and answer together."""
         return self.limits.context_length
 
+    @property
+    def alive(self) -> bool:
+        """Whether the decode loop runs."""
+        return self._failure is None and self._thread.is_alive()
+
     def submit(self, request: GenerateRequest, on_event: OnEvent) -> None:
         """Queue a request (see :meth:`Engine.submit <engine_launch.embedded.api.Engine.submit>`).
 
@@ -105,11 +111,11 @@ class EmbeddedEngine:
         detokenizer = self.tokenizer.detokenizer() if self.tokenizer is not None and sampling.stop else None
         with self._wake:
             if self._failure is not None:
-                raise EngineError(f"the engine has stopped after an internal error: {self._failure}")
+                raise EngineUnavailable(f"the engine has stopped after an internal error: {self._failure}")
             if self._closing:
-                raise EngineError("the engine is shutting down")
+                raise EngineUnavailable("the engine is shutting down")
             if len(self._queue) >= MAX_QUEUED_REQUESTS:
-                raise EngineError(f"the queue is full ({MAX_QUEUED_REQUESTS} requests wait)")
+                raise EngineUnavailable(f"the queue is full ({MAX_QUEUED_REQUESTS} requests wait)")
             if any(state.rid == request.rid for state in (*self._running, *self._queue)):
                 raise EngineError(f"a request with the id {request.rid!r} is already running")
             self._submitted += 1

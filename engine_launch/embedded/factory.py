@@ -23,7 +23,7 @@ from engine_launch.embedded.events import (
     SchedulerReady,
 )
 from engine_launch.embedded.model_files import find_prepared, prepare, resolve_model
-from engine_launch.embedded.options import CHUNKED_PREFILL_SIZE, EngineOptions
+from engine_launch.embedded.options import CHUNKED_PREFILL_SIZE, MAX_BLOCK_SIZE, EngineOptions
 from engine_launch.embedded.target_config import TargetConfig
 from engine_launch.spec.drafter_config import DrafterConfig, DrafterConfigError, default_target_layers, load_drafter_config
 
@@ -76,12 +76,16 @@ def check_options(options: EngineOptions) -> DrafterConfig | None:
     except DrafterConfigError as error:
         raise EngineError(f"the drafter cannot be used: {error}") from error
     block = config.block_size if options.block_size is None else options.block_size
-    if block < 2:
-        raise EngineError(f"the block size is {block}; at least 2 are needed (anchor and one draft)")
+    if not 2 <= block <= MAX_BLOCK_SIZE:
+        raise EngineError(f"the block size is {block}; 2 (anchor and one draft) to {MAX_BLOCK_SIZE} are possible")
     if reason := hot_settings.window_refusal(options.draft_window, block):
         raise EngineError(reason)
-    if isinstance(options.layers_window, int) and 0 < options.layers_window < block:
-        raise EngineError(f"the layers' window is {options.layers_window}; at least the block size of {block} is needed, or off")
+    layers = options.layers_window
+    if isinstance(layers, int) and layers != 0 and not block <= layers <= hot_settings.MAX_WINDOW:
+        raise EngineError(
+            f"the layers' window is {layers}; off or at least the block size of {block} is needed, and at most "
+            f"{hot_settings.MAX_WINDOW}"
+        )
     if not (folder / "model.safetensors").is_file():
         raise EngineError(f"the drafter's weights {folder / 'model.safetensors'} do not exist")
     return config

@@ -8,6 +8,8 @@ from engine_launch.embedded.api import Algorithm, EngineError, RequestOverrides,
 
 MAX_TREE_BUDGET = 1024
 MAX_TREE_TOPK = 64
+MAX_WINDOW = 1 << 20
+"""Tokens; beyond every context length there is, and far from where position arithmetic overflows."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,10 @@ def topk_refusal(value: int) -> str:
 
 
 def window_refusal(value: int, block_size: int) -> str:
-    """Why a compact draft cache cannot be so large, or an empty text; 0 is off."""
-    if value == 0 or value >= block_size:
+    """Why a compact draft cache cannot have this size, or an empty text; 0 is off."""
+    if value == 0 or block_size <= value <= MAX_WINDOW:
         return ""
-    return f"the draft window is {value}; 0 (off) or at least the block size of {block_size} is needed"
+    return f"the draft window is {value}; 0 (off) or at least the block size of {block_size} is needed, and at most {MAX_WINDOW}"
 
 
 def check_overrides(overrides: RequestOverrides, settings: Settings) -> None:

@@ -14,6 +14,8 @@ DEFAULT_TREE_TOPK = 4
 DEFAULT_MAX_RUNNING_REQUESTS = 8
 DEFAULT_CONTEXT_LENGTH = 8192
 DEFAULT_DECODE_LOG_INTERVAL = 40
+MAX_BLOCK_SIZE = 256
+"""Anchor and drafts: the target's rotary table reaches so far beyond the context."""
 CHUNKED_PREFILL_SIZE = 512
 """Prompt tokens per prefill step: running requests decode between two chunks, and an abort need not wait for a long prompt."""
 

@@ -12,10 +12,13 @@ from torch import Tensor
 
 from engine_launch.embedded.api import SamplingParams
 
+GREEDY_TEMPERATURE = 1e-6
+"""Below this, sampling is greedy (SGLang's bound): logits divided by less overflow long before a draw could differ."""
+
 
 def is_greedy(params: SamplingParams) -> bool:
     """Whether the request takes the most likely token at every node."""
-    return params.temperature <= 0.0 or params.top_k == 1
+    return params.temperature < GREEDY_TEMPERATURE or params.top_k == 1
 
 
 def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:

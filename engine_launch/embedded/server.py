@@ -20,11 +20,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from engine_launch.embedded.api import Engine, EngineError, GenerateRequest, SamplingParams
+from engine_launch.embedded.api import Engine, EngineError, EngineUnavailable, GenerateRequest, SamplingParams
+from engine_launch.embedded.hot_settings import HOT_FIELDS
 from engine_launch.embedded.logs import LOGGER_NAME
 from engine_launch.embedded.metrics import ServerMetrics
 from engine_launch.embedded.openai import Dialect, OpenAICall, StreamWriter, parse_openai, whole_answer
 from engine_launch.embedded.server_answers import AnswerSet, Step
+from engine_launch.embedded.server_body import BodyError, BodyLimits
 from engine_launch.embedded.server_http import (
     CLIENT_GONE,
     AccessMiddleware,
@@ -44,13 +46,7 @@ from engine_launch.embedded.tokenizer import Tokenizer
 HEALTH_TIMEOUT = 20.0
 """Seconds in which ``/health_generate`` must see a token."""
 MAX_ROUNDS = 1000
-HOT_SETTINGS: Mapping[str, str] = {
-    "speculative_ddtree_budget": "tree_budget",
-    "speculative_ddtree_topk": "tree_topk",
-    "speculative_draft_window_size": "draft_window",
-    "speculation": "speculation",
-}
-"""Names that ``/set_internal_state`` takes → the field of ``Settings`` that holds them."""
+MODEL_PATH = "/v1/models/{model:path}"
 
 logger = logging.getLogger(LOGGER_NAME)
 
@@ -82,11 +78,13 @@ class Server:
             ("/v1/chat/completions", self.chat_completions, ("POST",)),
             ("/v1/completions", self.completions, ("POST",)),
             ("/v1/models", self.models, ("GET",)),
+            (MODEL_PATH, self.model, ("GET",)),
             ("/server_info", self.server_info, ("GET",)),
             ("/get_server_info", self.get_server_info, ("GET",)),
             ("/model_info", self.model_info, ("GET",)),
             ("/get_model_info", self.get_model_info, ("GET",)),
             ("/v1/loads", self.loads, ("GET",)),
+            ("/get_load", self.get_load, ("GET",)),
             ("/set_internal_state", self.set_internal_state, ("POST", "PUT")),
             ("/flush_cache", self.flush_cache, ("GET", "POST")),
             ("/abort_request", self.abort_request, ("POST",)),
@@ -103,8 +101,15 @@ class Server:
         )
         return Starlette(
             routes=[Route(path, endpoint, methods=list(methods)) for path, endpoint, methods in table],
-            middleware=[access],
-            exception_handlers={404: _not_found, 405: _not_allowed, BadRequest: _bad_request, EngineError: _refused},
+            middleware=[access, Middleware(BodyLimits)],
+            exception_handlers={
+                404: _not_found,
+                405: _not_allowed,
+                BadRequest: _bad_request,
+                BodyError: _bad_body,
+                EngineError: _refused,
+                EngineUnavailable: _unavailable,
+            },
         )
 
     def abort_all(self) -> None:
@@ -115,28 +120,40 @@ class Server:
     # Health and reports
 
     async def health(self, request: Request) -> Response:
-        return Response(status_code=200)
+        """200 while the decode loop runs; whether it also gets anywhere is what ``/health_generate`` tells."""
+        return Response(status_code=200 if self._engine.alive else 503)
 
     async def health_generate(self, request: Request) -> Response:
-        """200 when a token comes out of the engine in time."""
+        """200 when a token comes out of the engine in time, be it the probe's or, under load, another request's."""
         probe = GenerateRequest(
             rid=f"HEALTH_CHECK_{uuid.uuid4().hex}",
             input_ids=(self._tokenizer.eos_token_id,),
             sampling=SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True),
         )
         answers = AnswerSet(self._engine, self._tokenizer, None, (probe,), streaming=False)
+        before = self._engine.stats()
         try:
             answers.submit()
             async with asyncio.timeout(HEALTH_TIMEOUT):
-                await answers.last_steps()
-        except (TimeoutError, EngineError):
-            return Response(status_code=503)
+                (last,) = await answers.last_steps()
+            healthy = bool(last.stats.completion_tokens)
+        except TimeoutError:
+            # The probe may still wait for a slot: then those who hold them must have come on.
+            healthy = self._engine.stats().realtime_decode_tokens_total > before.realtime_decode_tokens_total
+        except EngineError:
+            healthy = False
         finally:
             answers.abort()
-        return Response(status_code=200)
+        return Response(status_code=200 if healthy else 503)
 
     async def models(self, request: Request) -> Response:
         return JsonResponse(self._report.models())
+
+    async def model(self, request: Request) -> Response:
+        name = request.path_params["model"]
+        if name != self._options.served_model_name:
+            return openai_error(f"The model {name!r} is not served here.", status=404, kind="NotFoundError", param="model")
+        return JsonResponse(self._report.model_card())
 
     async def server_info(self, request: Request) -> Response:
         return JsonResponse(self._report.server_info())
@@ -155,6 +172,10 @@ class Server:
     async def loads(self, request: Request) -> Response:
         return JsonResponse(self._report.loads())
 
+    async def get_load(self, request: Request) -> Response:
+        _deprecated("/get_load", "/v1/loads")
+        return JsonResponse(self._report.load_counts())
+
     async def metrics(self, request: Request) -> Response:
         return Response(self._metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -170,16 +191,17 @@ class Server:
     async def set_internal_state(self, request: Request) -> Response:
         """Take hot settings: all of them or none. Answers ``[true]`` or ``[false]`` with 200, as SGLang does per rank."""
         body = parse_body(await request.body())
+        body.only(("server_args",), {}, ("rid",))
         values = Fields.of(body.raw("server_args"), "server_args")
         wanted = {name: values.number(name, math.nan, -math.inf) for name in values.names() if name in values}
         if not wanted:
             raise BadRequest("server_args must name at least one setting and its number.", "server_args")
-        unknown = [name for name in wanted if name not in HOT_SETTINGS]
+        unknown = [name for name in wanted if name not in HOT_FIELDS]
         if unknown:
             logger.warning(
                 "Hot change refused. %s cannot be changed while the engine runs; these can: %s",
                 ", ".join(unknown),
-                ", ".join(HOT_SETTINGS),
+                ", ".join(HOT_FIELDS),
             )
             return JsonResponse([False])
         async with self._hot_change:
@@ -193,7 +215,7 @@ class Server:
                 done.append(name)
                 continue
             for earlier in reversed(done):
-                self._engine.change(earlier, float(getattr(before, HOT_SETTINGS[earlier])))
+                self._engine.change(earlier, float(getattr(before, HOT_FIELDS[earlier])))
             return False
         return True
 
@@ -209,7 +231,8 @@ class Server:
         if body.flag("abort_all"):
             self.abort_all()
         elif rid:
-            self._engine.abort(rid)
+            for answers in list(self._live):
+                answers.ask_abort(rid)
         else:
             raise BadRequest("rid must name the request to abort.", "rid")
         return Response(status_code=200)
@@ -217,12 +240,15 @@ class Server:
     # Answers
 
     async def generate(self, request: Request) -> Response:
+        body = await request.body()
         try:
-            call = parse_generate(parse_body(await request.body()), self._tokenizer)
+            call = await asyncio.to_thread(lambda: parse_generate(parse_body(body), self._tokenizer))
             answers = self._answers(call.requests, streaming=call.stream)
             answers.submit()
         except (BadRequest, EngineError) as error:
-            return _native_error(error)
+            # Worded in a form of its own.
+            status = 503 if isinstance(error, EngineUnavailable) else 400
+            return JsonResponse({"error": {"message": str(error)}}, status)
         if call.stream:
             return EventStream(self._generate_events(call, answers))
         last = await self._wait(request, answers)
@@ -249,13 +275,17 @@ class Server:
         return await self._openai(Dialect.COMPLETION, request)
 
     async def _openai(self, dialect: Dialect, request: Request) -> Response:
-        call = parse_openai(
-            dialect,
-            parse_body(await request.body()),
-            self._tokenizer,
-            model=self._options.served_model_name,
-            context_length=self._engine.context_length,
-            default_usage=self._options.stream_usage,
+        body = await request.body()
+        # Turning a long prompt into tokens takes seconds, in which other clients must not wait.
+        call = await asyncio.to_thread(
+            lambda: parse_openai(
+                dialect,
+                parse_body(body),
+                self._tokenizer,
+                model=self._options.served_model_name,
+                context_length=self._engine.context_length,
+                default_usage=self._options.stream_usage,
+            )
         )
         answers = self._answers(call.requests, streaming=call.stream)
         answers.submit()
@@ -296,17 +326,21 @@ def _deprecated(old: str, new: str) -> None:
     logger.warning("Endpoint '%s' is deprecated and will be removed in a future version. Please use '%s' instead.", old, new)
 
 
-def _native_error(error: Exception) -> Response:
-    """``/generate`` words its errors in its own form."""
-    return JsonResponse({"error": {"message": str(error)}}, 400)
-
-
 async def _bad_request(request: Request, error: Exception) -> Response:
     return openai_error(str(error), param=error.param if isinstance(error, BadRequest) else None)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     return openai_error(str(error))
+
+
+async def _unavailable(request: Request, error: Exception) -> Response:
+    return openai_error(str(error), status=503, kind="ServiceUnavailable")
+
+
+async def _bad_body(request: Request, error: Exception) -> Response:
+    assert isinstance(error, BodyError)
+    return openai_error(str(error), status=error.status)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -148,11 +148,16 @@ class AnswerSet:
             last[answer.index] = step
         return [last[answer.index] for answer in self.answers]
 
-    def ask_abort(self) -> None:
-        """Ask the engine to end what is not over; the answers then end with its ``abort`` event, and clients are told."""
+    def ask_abort(self, rid: str | None = None) -> None:
+        """Ask the engine to end what is not over; the answers then end with its ``abort`` event, and clients are told.
+
+        Args:
+            rid: only the answer of this id, or all copies of the call of this id (they are ``rid_0``, ``rid_1`` …).
+        """
         for answer in self.answers:
-            if not answer.done:
-                self._engine.abort(answer.request.rid)
+            own = answer.request.rid
+            if not answer.done and rid in (None, own, own.rpartition("_")[0]):
+                self._engine.abort(own)
 
     def abort(self) -> None:
         """Free the engine of what is not over; safe to call at any time."""

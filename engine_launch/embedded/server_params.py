@@ -18,6 +18,8 @@ MAX_COPIES = 8
 """Largest ``n``: answers to one prompt asked for at once."""
 MAX_NUMBER = 1e300
 """Larger numbers (JSON has no bound, and Python reads ``Infinity``) are none that a sampler could use."""
+MAX_INTEGER = (1 << 63) - 1
+"""Largest whole number that is read: what a seed or a tensor index can be."""
 DEFAULT_MAX_NEW_TOKENS = 128
 """SGLang's default for ``/generate``."""
 
@@ -86,10 +88,11 @@ class Fields:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.refuse(name, "must be a whole number")
-        number = value
-        if minimum is not None and number < minimum:
-            raise self.refuse(name, f"must be at least {minimum}, but is {number}")
-        return number
+        if abs(value) > MAX_INTEGER:
+            raise self.refuse(name, "is too large")
+        if minimum is not None and value < minimum:
+            raise self.refuse(name, f"must be at least {minimum}, but is {value}")
+        return value
 
     def number(self, name: str, default: float, low: float, high: float = math.inf, *, above: bool = False) -> float:
         """A finite number in ``[low, high]``, or ``(low, high]`` with ``above``."""

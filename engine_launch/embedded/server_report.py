@@ -116,6 +116,19 @@ class ServerReport:
             ],
         }
 
+    def load_counts(self) -> list[dict[str, object]]:
+        """``/get_load`` as older SGLang has it: one entry per data-parallel rank."""
+        stats = self._engine.stats()
+        return [
+            {
+                "dp_rank": 0,
+                "num_reqs": stats.running + stats.queued,
+                "num_waiting_reqs": stats.queued,
+                "num_tokens": stats.used_tokens,
+                "ts_tic": time.perf_counter(),
+            }
+        ]
+
     def model_info(self) -> dict[str, object]:
         return {
             "model_path": self._options.model_path,
@@ -126,8 +139,12 @@ class ServerReport:
         }
 
     def models(self) -> dict[str, object]:
+        return {"object": "list", "data": [self.model_card()]}
+
+    def model_card(self) -> dict[str, object]:
+        """The one model that is served, as OpenAI's API describes models."""
         name = self._options.served_model_name
-        card = {
+        return {
             "id": name,
             "object": "model",
             "created": self._created,
@@ -136,7 +153,6 @@ class ServerReport:
             "parent": None,
             "max_model_len": self._engine.context_length,
         }
-        return {"object": "list", "data": [card]}
 
 
 def settings_json(settings: Settings) -> dict[str, object]:

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from engine_launch.embedded.linear import Linear
 from engine_launch.embedded.norm import RmsNorm
+from engine_launch.embedded.options import MAX_BLOCK_SIZE
 from engine_launch.embedded.rotary import RotaryTable, rotate
 from engine_launch.embedded.target_config import TargetConfig
 from engine_launch.embedded.target_kv import TargetKV
 
-DRAFT_HEADROOM = 256
+DRAFT_HEADROOM = MAX_BLOCK_SIZE
 """Positions beyond the context length that drafts of the last tokens may stand at."""
 
 

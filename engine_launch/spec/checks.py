@@ -5,7 +5,9 @@ Pure. The launcher refuses to start on these; the console's plan can show them b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
+from types import MappingProxyType
 
 from engine_launch.spec.flags import FlagError, ParsedFlags
 
@@ -19,6 +21,8 @@ _NEEDS_DRAFTER: tuple[str, ...] = (
     "--speculative-draft-window-size",
     "--speculative-draft-layers-window",
 )
+_MAXIMA: Mapping[str, int] = MappingProxyType({"--port": 65535, "--random-seed": (1 << 62) - 1, "--max-running-requests": 1024})
+"""A seed counts up from request to request and has 63 bits; every running request holds caches of its own."""
 _NEEDS_TREE: tuple[str, ...] = ("--speculative-ddtree-budget", "--speculative-ddtree-topk")
 
 
@@ -84,9 +88,10 @@ def check_embedded(parsed: ParsedFlags) -> tuple[str, ...]:
             f"--speculative-algorithm {name} is not one that the embedded engine has: it knows "
             f"{' and '.join(SUPPORTED_ALGORITHMS)}, and plain decoding without the flag."
         )
-    port = parsed.value("--port")
-    if isinstance(port, int) and port > 65535:
-        raise FlagError(f"--port must be at most 65535, but {port} was given.")
+    for flag, most in _MAXIMA.items():
+        number = parsed.value(flag)
+        if isinstance(number, int) and abs(number) > most:
+            raise FlagError(f"{flag} must be at most {most}, but {number} was given.")
     for flag in ("--api-key", "--admin-api-key"):
         key = parsed.value(flag)
         if isinstance(key, str) and not _fits_header(key):

@@ -6,6 +6,7 @@ one; the tokenizer is the real class over an alphabet of the 256 bytes.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from engine_launch.embedded.api import (
     Algorithm,
     EngineError,
     EngineStats,
+    EngineUnavailable,
     FinishReason,
     GenerateRequest,
     OnEvent,
@@ -78,20 +80,27 @@ class ScriptedEngine:
     refused_changes: frozenset[str] = frozenset()
     rounds: list[RoundRecord] = field(default_factory=list)
     closed: bool = False
+    alive: bool = True
+    decoding: bool = False
+    """The count of decoded tokens grows from one look to the next."""
     running: int = 0
 
     def __post_init__(self) -> None:
+        self._decoded = itertools.count(77)
         self._stops: dict[str, threading.Event] = {}
         self._threads: list[threading.Thread] = []
 
     def reset(self) -> None:
         """Back to the state of a new engine, for the next test of a server that several share."""
-        self.script, self.settings = Script(), TREE
+        self.script, self.settings, self.alive = Script(), TREE, True
+        self.decoding = False
         self.refused_changes = frozenset()
         for kept in (self.submitted, self.aborted, self.changes, self.rounds):
             kept.clear()
 
     def submit(self, request: GenerateRequest, on_event: OnEvent) -> None:
+        if not self.alive:
+            raise EngineUnavailable("the engine has stopped")
         if self.script.refuse:
             raise EngineError(self.script.refuse)
         self.submitted.append(request)
@@ -135,7 +144,7 @@ class ScriptedEngine:
             requests_total=0,
             aborted_total=0,
             verify_calls_total=0,
-            realtime_decode_tokens_total=77,
+            realtime_decode_tokens_total=next(self._decoded) if self.decoding else 77,
             realtime_prefill_tokens_total=20,
             cached_tokens_total=0,
             accept_histogram=(3, 2, 1),

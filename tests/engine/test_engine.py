@@ -13,6 +13,7 @@ import torch
 from engine_launch.embedded.api import (
     Algorithm,
     EngineError,
+    EngineUnavailable,
     GenerateRequest,
     RequestOverrides,
     SamplingParams,
@@ -251,6 +252,13 @@ def test_aborting_a_queued_request_never_runs_it(target: TargetModel, texts: lis
         assert engine.abort("a")
 
 
+def test_an_engine_lives_until_it_is_closed(target: TargetModel) -> None:
+    engine = tiny_engine(target)
+    assert engine.alive
+    engine.close()
+    assert not engine.alive
+
+
 def test_closing_ends_every_request(target: TargetModel, texts: list[list[int]]) -> None:
     engine = tiny_engine(target, max_running=1)
     answers = [submit(engine, str(i), text, greedy(200)) for i, text in enumerate(texts)]
@@ -309,8 +317,9 @@ def test_an_error_in_the_loop_tells_the_clients_and_later_callers(target: Target
         answer = submit(engine, "a", texts[0], greedy(5)).wait()
         assert answer.last.finish is not None
         assert answer.last.finish.type == "abort"
-        with pytest.raises(EngineError, match="no drafts today"):
+        with pytest.raises(EngineUnavailable, match="no drafts today"):
             submit(engine, "b", texts[0], greedy(5))
+        assert not engine.alive
     assert "no drafts today" in log.warnings[0]
 
 

@@ -43,6 +43,25 @@ def test_health(server: Running) -> None:
     assert server.client.get("/health_generate").status_code == 200
 
 
+def test_health_says_when_the_decode_loop_has_died(engine: ScriptedEngine, server: Running) -> None:
+    engine.alive = False
+    assert server.client.get("/health").status_code == 503
+    assert server.client.get("/health_generate").status_code == 503
+    body = {"messages": [{"role": "user", "content": "x"}]}
+    for path in ("/generate", "/v1/chat/completions"):
+        assert server.post(path, body if "chat" in path else {"text": "x"}).status_code == 503
+
+
+def test_probe_that_waits_for_a_slot_looks_at_those_who_have_one(
+    engine: ScriptedEngine, server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine_launch.embedded.server.HEALTH_TIMEOUT", 0.2)
+    engine.script.pause = 30.0
+    assert server.client.get("/health_generate").status_code == 503
+    engine.decoding = True
+    assert server.client.get("/health_generate").status_code == 200
+
+
 def test_health_generate_fails_when_the_engine_does(engine: ScriptedEngine, server: Running) -> None:
     engine.script.refuse = "the engine has stopped"
     assert server.client.get("/health").status_code == 200
@@ -100,6 +119,14 @@ def test_loads_have_the_recorded_keys(server: Running) -> None:
 def test_models(server: Running) -> None:
     (card,) = server.client.get("/v1/models").json()["data"]
     assert (card["id"], card["max_model_len"]) == ("tiny", 512)
+    assert server.client.get("/v1/models/tiny").json() == card
+    other = server.client.get("/v1/models/someone/else")
+    assert (other.status_code, other.json()["type"]) == (404, "NotFoundError")
+
+
+def test_old_load_report_counts_requests_and_tokens(server: Running) -> None:
+    (load,) = server.client.get("/get_load").json()
+    assert (load["dp_rank"], load["num_reqs"], load["num_waiting_reqs"], load["num_tokens"]) == (0, 1, 1, 100)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +155,16 @@ def test_refused_change_takes_the_others_back(engine: ScriptedEngine, server: Ru
     assert engine.settings == ScriptedEngine().settings
 
 
-@pytest.mark.parametrize("body", [{}, {"server_args": {}}, {"server_args": {"speculation": "on"}}, {"server_args": [1]}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"server_args": {}},
+        {"server_args": {"speculation": "on"}},
+        {"server_args": [1]},
+        {"server_args": {"speculation": 1}, "rank": 0},
+    ],
+)
 def test_hot_change_without_numbers_is_a_400(server: Running, body: object) -> None:
     assert server.post("/set_internal_state", body).status_code == 400
 
@@ -250,6 +286,22 @@ def test_abort_request_ends_the_answer_with_abort(engine: ScriptedEngine, server
         assert server.post("/abort_request", {"rid": "long"}).status_code == 200
         events = [line for line in lines if line.startswith("data: {")]
     assert json.loads(events[-1].removeprefix("data: "))["meta_info"]["finish_reason"]["type"] == "abort"
+
+
+@pytest.mark.parametrize(("rid", "ended"), [("whole", ["whole_0", "whole_1"]), ("copy_1", ["copy_1"])])
+def test_abort_by_the_id_of_a_call_ends_all_its_copies_and_by_that_of_a_copy_one(
+    engine: ScriptedEngine, server: Running, rid: str, ended: list[str]
+) -> None:
+    endless(engine)
+    call = rid.partition("_")[0]
+    body = {"text": "x", "rid": call, "stream": True, "sampling_params": {"n": 2, "max_new_tokens": 400}}
+    with server.client.stream("POST", "/generate", json=body) as response:
+        lines = response.iter_lines()  # kept: a stream whose reader is dropped is closed
+        next(lines)
+        server.post("/abort_request", {"rid": call[:-1]})
+        server.post("/abort_request", {"rid": rid})
+        # An earlier test's stream may only now be closing.
+        assert [one for one in engine.aborted if one.startswith(call)] == ended
 
 
 def test_abort_all_ends_every_answer(engine: ScriptedEngine, server: Running) -> None:

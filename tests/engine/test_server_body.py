@@ -1,0 +1,80 @@
+"""Bodies that are too large or never come, over the real HTTP stack."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from engine_launch.embedded import server_body
+from engine_launch.embedded.server_body import MAX_BODY_BYTES
+from tests.engine.scripted import Script, ScriptedEngine
+from tests.engine.serving import Running, serving
+
+PATHS = ("/generate", "/v1/chat/completions", "/v1/completions", "/set_internal_state", "/abort_request")
+
+
+@pytest.fixture
+def engine() -> ScriptedEngine:
+    return ScriptedEngine()
+
+
+@pytest.fixture
+def server(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    monkeypatch.setattr(server_body.BodyLimits.__init__, "__kwdefaults__", {"max_bytes": MAX_BODY_BYTES, "seconds": 0.5})
+    with serving(engine) as running:
+        yield running
+
+
+def connect(server: Running) -> socket.socket:
+    assert server.client.get("/health").status_code == 200, "it may only just be starting"
+    return socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1])), timeout=10)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("chunked", [False, True])
+def test_body_beyond_the_limit_is_413(engine: ScriptedEngine, server: Running, path: str, chunked: bool) -> None:
+    body = b'{"text": "' + b"x" * MAX_BODY_BYTES + b'"}'
+    response = server.client.post(path, content=iter([body[:1000], body[1000:]]) if chunked else body)
+    assert response.status_code == 413
+    assert str(MAX_BODY_BYTES) in response.json()["message"]
+    assert engine.submitted == []
+
+
+def test_body_of_just_the_limit_is_read(engine: ScriptedEngine, server: Running) -> None:
+    body = json.dumps({"text": "x", "sampling_params": {"max_new_tokens": 1}}).encode()
+    assert server.client.post("/generate", content=body.ljust(MAX_BODY_BYTES)).status_code == 200
+    assert server.client.post("/generate", content=body.ljust(MAX_BODY_BYTES + 1)).status_code == 413
+
+
+def test_body_that_never_comes_is_408_and_nobody_else_waits(server: Running) -> None:
+    with connect(server) as slow:
+        begun = time.monotonic()
+        slow.sendall(b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        assert server.post("/generate", {"text": "x"}).status_code == 200
+        assert slow.recv(100).startswith(b"HTTP/1.1 408")
+        assert 0.4 < time.monotonic() - begun < 5
+
+
+def test_answer_may_take_longer_than_a_body(engine: ScriptedEngine, server: Running) -> None:
+    engine.script = Script(answer=b"slow", step=1, pause=0.25)
+    for stream in (False, True):
+        body = {"text": "x", "stream": stream, "sampling_params": {"max_new_tokens": 4}}
+        response = server.post("/generate", body)
+        assert response.status_code == 200
+        assert "slow" in response.text
+
+
+def test_half_a_request_does_not_hold_up_the_end(engine: ScriptedEngine) -> None:
+    with serving(engine) as server:
+        head, body = connect(server), connect(server)
+        head.sendall(b"POST /generate HTTP/1.1\r\nHost:")
+        body.sendall(b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        assert server.client.get("/health").status_code == 200
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 5
+    head.close()
+    body.close()
