@@ -56,6 +56,11 @@ class Paths:
         """Saved logs and answers."""
         return self.state / "exports"
 
+    @property
+    def crashes(self) -> Path:
+        """Reports of the console's own errors."""
+        return self.state / "crashes"
+
     def service(self, unit: str) -> Path:
         """The folder of a supervised local process."""
         return self.state / "services" / unit

@@ -50,6 +50,8 @@ class ConsoleSettings:
     user_themes: Path | None = None
     exports: Path | None = None
     """Where saved logs and answers go."""
+    crashes: Path | None = None
+    """Where reports of the console's own errors go; ``None`` shows them as Textual does."""
     problems: tuple[str, ...] = ()
     """What is wrong with the configuration file, to be said once the console is open."""
 
@@ -81,8 +83,21 @@ class ConsoleApp(ChangingApp):
         self._drift_key: tuple[int, ...] = ()
         self.plots_loaded = False
         self._invocation: str | None = None
+        self.failure = ""
+        """One sentence when an error of the console's own ended it."""
         self._load_theme()
         self._load_keymap()
+
+    def _fatal_error(self) -> None:
+        # Textual would print a traceback with local variables; those can hold prompts and keys.
+        error, folder = self._exception, self._settings.crashes
+        if error is None or folder is None:
+            super()._fatal_error()
+            return
+        from .crash import save_report, sentence
+
+        self.failure = sentence(error, save_report(error, folder))
+        self._close_messages_no_wait()
 
     # Start
 

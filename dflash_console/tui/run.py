@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,17 @@ def run_console(config: Config, paths: Paths, *, host: str | None, unit: str | N
         problems: what is wrong with the configuration file; shown, and the console opens all the same.
     """
     settings = ConsoleSettings(
-        theme=config.theme, keymap=config.keymap, user_themes=paths.themes, exports=paths.exports, problems=tuple(problems)
+        theme=config.theme,
+        keymap=config.keymap,
+        user_themes=paths.themes,
+        exports=paths.exports,
+        crashes=paths.crashes,
+        problems=tuple(problems),
     )
     app = ConsoleApp(lambda: open_link(config, paths, host, unit), settings)
     app.run()
+    if app.failure:
+        print(app.failure, file=sys.stderr)
     return app.return_code or 0
 
 

@@ -92,12 +92,14 @@ class ApplyScreen(Dialog[None]):
         return f"{self._head().plain}\n{self._body().plain}"
 
     def _repaint(self) -> None:
-        if self.is_mounted:
-            self._repaint_head()
-            self.query_one("#stages", ScrollText).show_text(self._body())
+        self._repaint_head()
+        # A stage can arrive before the parts are there and after they are gone; then there is nothing to show it on.
+        for stages in self.query("#stages").results(ScrollText):
+            stages.show_text(self._body())
 
     def _repaint_head(self) -> None:
-        self.query_one("#apply-head", Static).update(self._head())
+        for head in self.query("#apply-head").results(Static):
+            head.update(self._head())
 
     def _head(self) -> Text:
         seconds = time.monotonic() - self._begun_clock

@@ -1,0 +1,91 @@
+"""When the console itself fails, and when stages arrive while no screen shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dflash_console.apply import Stage, StageEvent, StageStatus
+from dflash_console.tui.app import ConsoleApp, ConsoleSettings
+from dflash_console.tui.crash import KEPT, save_report, sentence
+from dflash_console.tui.screens.apply import ApplyScreen
+
+from .driving import running
+from .support import RecordedLink, state
+
+EVENT = StageEvent("op", Stage("restart", StageStatus.RUNNING), ("restart", "ready"), 1.0)
+
+
+def console(crashes: Path | None = None) -> ConsoleApp:
+    link = RecordedLink(state())
+
+    async def open_link() -> RecordedLink:
+        return link
+
+    return ConsoleApp(open_link, ConsoleSettings(crashes=crashes))
+
+
+def list_reports(folder: Path) -> list[Path]:
+    return list(folder.glob("*.txt"))
+
+
+async def test_a_stage_that_arrives_before_the_screen_has_its_parts_is_shown_once_it_has_them() -> None:
+    app = console()
+    async with running(app) as pilot:
+        screen = ApplyScreen("apply", "embedded")
+        screen.take_stage(EVENT)
+        app.push_screen(screen)
+        screen.take_stage(EVENT)
+        await pilot.pause()
+        assert "restart" in screen.text
+
+
+async def test_a_stage_that_arrives_after_the_screen_was_closed_changes_nothing() -> None:
+    app = console()
+    async with running(app) as pilot:
+        screen = ApplyScreen("apply", "embedded")
+        app.push_screen(screen)
+        await pilot.pause()
+        screen.dismiss(None)
+        screen.take_stage(EVENT)
+        await pilot.pause()
+        screen.take_stage(EVENT)
+        screen.take_result(None, "over")
+        await pilot.pause()
+        assert not isinstance(app.screen, ApplyScreen)
+
+
+async def test_an_error_of_the_consoles_own_ends_in_one_sentence_and_a_report_without_secrets(tmp_path: Path) -> None:
+    app = console(tmp_path)
+
+    def fail() -> None:
+        raise RuntimeError("--api-key sk-very-secret was refused")
+
+    async def run() -> None:
+        async with running(app) as pilot:
+            app.call_later(fail)
+            await pilot.pause()
+
+    with pytest.raises(RuntimeError):
+        await run()
+    (report,) = list_reports(tmp_path)
+    assert "an error of its own ended the console (RuntimeError)" in app.failure
+    assert str(report) in app.failure
+    assert "\n" not in app.failure
+    assert "Traceback" in report.read_text()
+    assert "sk-very-secret" not in report.read_text()
+
+
+def test_reports_are_bounded(tmp_path: Path) -> None:
+    for number in range(KEPT + 5):
+        (tmp_path / f"20200101-0000{number:02}.txt").write_text("old")
+    assert save_report(ValueError("x"), tmp_path) is not None
+    assert len(list_reports(tmp_path)) == KEPT
+
+
+def test_a_report_that_cannot_be_written_is_not_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    report = save_report(ValueError("x"), tmp_path / "file")
+    assert report is None
+    assert "Report" not in sentence(ValueError("x"), report)
