@@ -184,7 +184,7 @@ class Answer:
         return self.events[-1]
 
     def wait(self) -> Answer:
-        assert self.done.wait(60), "the request did not finish"
+        assert self.done.wait(150), "the request did not finish"
         return self
 
 

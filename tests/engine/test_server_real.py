@@ -67,13 +67,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
         command += ["--speculative-draft-model-path", str(drafter)]
         process = subprocess.Popen(command, stdout=out, stderr=out)
     try:
-        assert wait_until(lambda: "fired up" in log.read_text() or process.poll() is not None, 90), log.read_text()
+        assert wait_until(lambda: "fired up" in log.read_text() or process.poll() is not None, 150), log.read_text()
         (line,) = [line for line in log.read_text().splitlines() if "Uvicorn running on" in line]
         url = line.split(" on ")[1].split(" ")[0]
         with httpx.Client(base_url=url, timeout=60) as client:
             yield RealServer(client, log)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert "Traceback" not in log.read_text()
     finally:
         if process.poll() is None:
@@ -140,7 +140,7 @@ def test_more_requests_than_slots_wait_and_all_are_answered(server: RealServer) 
     threads = [threading.Thread(target=lambda: answers.append(server.generate()["output_ids"])) for _ in range(4)]
     for thread in threads:
         thread.start()
-    assert wait_until(lambda: server.client.get("/v1/loads").json()["loads"][0]["num_waiting_reqs"] > 0, 10)
+    assert wait_until(lambda: server.client.get("/v1/loads").json()["loads"][0]["num_waiting_reqs"] > 0, 60)
     for thread in threads:
         thread.join()
     assert len(answers) == 4
@@ -151,7 +151,7 @@ def test_client_that_leaves_frees_its_slot(server: RealServer) -> None:
     body = {"text": PROMPT, "stream": True, "sampling_params": {"max_new_tokens": 2000, "ignore_eos": True}}
     with server.client.stream("POST", "/generate", json=body) as response:
         next(response.iter_lines())
-    assert wait_until(lambda: server.client.get("/v1/loads").json()["loads"][0]["num_running_reqs"] == 0, 10)
+    assert wait_until(lambda: server.client.get("/v1/loads").json()["loads"][0]["num_running_reqs"] == 0, 60)
     assert server.state()["draft_kv_bytes"] == 0
 
 

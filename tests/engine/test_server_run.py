@@ -53,11 +53,11 @@ class Process:
         return False
 
     def wait_for(self, text: str) -> bool:
-        return wait_until(lambda: text in self.log.read_text(), 20)
+        return wait_until(lambda: text in self.log.read_text(), 60)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(15)
+        return self.process.wait(30)
 
 
 def free_port() -> int:
@@ -133,7 +133,7 @@ def test_stop_while_loading_ends_at_once(tmp_path: Path) -> None:
     assert server.wait_for("server_args=ServerArgs(")
     begun = time.monotonic()
     assert server.stop() == 0
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 15, "the load would take 30"
     assert "Traceback" not in server.log.read_text()
 
 
@@ -144,10 +144,10 @@ def test_signal_drains_and_ends_with_0(started: Process, number: int) -> None:
         lines = response.iter_lines()
         next(lines)
         started.process.send_signal(number)
-        assert wait_until(started.refuses)
+        assert wait_until(started.refuses, 30)
         rest = [line for line in lines if line.startswith("data: {")]
     assert '"finish_reason":{"type":"length","length":100}' in rest[-1], "a running answer may finish"
-    assert started.process.wait(10) == 0
+    assert started.process.wait(30) == 0
     log = started.log.read_text()
     assert f"{signal.Signals(number).name} received." in log
     assert "Traceback" not in log
@@ -156,7 +156,7 @@ def test_signal_drains_and_ends_with_0(started: Process, number: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_second_signal_ends_running_answers_with_abort(started: Process, number: int) -> None:
     body = {"text": "x", "stream": True, "sampling_params": {"max_new_tokens": 100_000}}
-    with httpx.stream("POST", started.url + "/generate", json=body, timeout=15) as response:
+    with httpx.stream("POST", started.url + "/generate", json=body, timeout=60) as response:
         lines = response.iter_lines()
         next(lines)
         started.process.send_signal(number)
@@ -164,9 +164,9 @@ def test_second_signal_ends_running_answers_with_abort(started: Process, number:
         begun = time.monotonic()
         started.process.send_signal(number)
         rest = list(lines)
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 30, "the answer would take minutes"
     assert '"type":"abort"' in rest[-4]
-    assert started.process.wait(10) == 0
+    assert started.process.wait(30) == 0
     assert "Traceback" not in started.log.read_text()
 
 

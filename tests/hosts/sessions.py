@@ -1,4 +1,4 @@
-"""Sessions on stand-in units, with waits that are short enough for tests."""
+"""Sessions on stand-in units, with waits that end a test that is stuck and not one that shares its machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dflash_console.paths import Paths
 from dflash_console.plan import Change, Mode
 from dflash_console.session import HostSession, open_session
 
-FAST = Timeouts(restart=10, ready=20, prompt=10, drain=5, hot=1.5)
+FAST = Timeouts(restart=40, ready=60, prompt=40, drain=20, hot=10)
 
 
 def paths_under(folder: Path) -> Paths:

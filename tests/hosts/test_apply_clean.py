@@ -58,7 +58,7 @@ async def test_twenty_clean_applies_are_all_confirmed(make_unit: MakeUnit, tmp_p
     assert len(invocations) == 20
 
 
-async def test_a_hot_change_keeps_the_process_and_is_confirmed_within_two_seconds(make_unit: MakeUnit, tmp_path: Path) -> None:
+async def test_a_hot_change_keeps_the_process_and_is_confirmed_at_once(make_unit: MakeUnit, tmp_path: Path) -> None:
     unit = make_unit()
     async with session_on(tmp_path) as session:
         await started(session)
@@ -66,7 +66,7 @@ async def test_a_hot_change_keeps_the_process_and_is_confirmed_within_two_second
         text = unit.file.read_text()
         begun = time.monotonic()
         result = await change(session, {"draft_window": 512, "tree_budget": 16}, Mode.HOT)
-        assert time.monotonic() - begun < 2.0
+        assert time.monotonic() - begun < FAST.hot, "a bound for a busy machine; a benchmark measures the two seconds"
         assert (result.verdict, result.mode) == (Verdict.CONFIRMED, Mode.HOT)
         assert "Hot change applied." in stage(result, "log line").evidence
         assert await session.service.state() == before

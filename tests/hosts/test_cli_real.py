@@ -222,10 +222,10 @@ async def test_ctrl_c_in_an_apply_leaves_a_journal_from_which_it_is_resumed(
         env=dict(environment),
     )
     assert apply.stdout is not None
-    while b"process up" not in await asyncio.wait_for(apply.stdout.readline(), 30):
+    while b"process up" not in await asyncio.wait_for(apply.stdout.readline(), 90):
         pass
     apply.send_signal(signal.SIGINT)
-    _, err = await asyncio.wait_for(apply.communicate(), 30)
+    _, err = await asyncio.wait_for(apply.communicate(), 90)
     assert apply.returncode == 4
     assert b"apply --resume" in err
     assert b"Traceback" not in err
@@ -249,9 +249,9 @@ async def test_the_answer_no_changes_nothing(engine: Unit, environment: Mapping[
         )
         seen = b""
         while b"[y/N]" not in seen:
-            seen += await asyncio.wait_for(asyncio.to_thread(os.read, master, 4096), 30)
+            seen += await asyncio.wait_for(asyncio.to_thread(os.read, master, 4096), 90)
         os.write(master, b"n\n")
-        _, err = await asyncio.wait_for(apply.communicate(), 30)
+        _, err = await asyncio.wait_for(apply.communicate(), 90)
     finally:
         os.close(slave)
         os.close(master)

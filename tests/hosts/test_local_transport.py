@@ -41,8 +41,8 @@ async def test_a_program_that_is_not_there_is_named(transport: LocalTransport) -
 async def test_a_command_that_hangs_is_ended_even_when_it_ignores_sigterm(transport: LocalTransport, tmp_path: Path) -> None:
     file = str(tmp_path / "pid")
     code = f"import signal,time,os; signal.signal(15, signal.SIG_IGN); open({file!r},'w').write(str(os.getpid())); time.sleep(60)"
-    with pytest.raises(HostError, match="did not end within 1 s"):
-        await transport.run([sys.executable, "-c", code], timeout=1.0)
+    with pytest.raises(HostError, match="did not end within 3 s"):
+        await transport.run([sys.executable, "-c", code], timeout=3.0)
     assert proc.identify(int((tmp_path / "pid").read_text())) is None
 
 
@@ -50,7 +50,7 @@ async def test_a_cancelled_command_is_ended(transport: LocalTransport, tmp_path:
     file = tmp_path / "pid"
     code = f"import time,os; open({str(file)!r},'w').write(str(os.getpid())); time.sleep(60)"
     task = asyncio.create_task(transport.run([sys.executable, "-c", code]))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (text := file.read_text() if file.exists() else ""):  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.02)
     task.cancel()

@@ -23,7 +23,7 @@ from dflash_console.hosts.transport import HostError
 from .conftest import MakeUnit, Unit
 
 
-async def until(check: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
+async def until(check: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
     limit = time.monotonic() + seconds
     while not await check():
         assert time.monotonic() < limit, "it never came true"
@@ -253,7 +253,7 @@ async def test_follow_gives_every_line_of_the_start_from_the_cursor_on_and_none_
     await unit.service.start()
     state = await ready(unit)
     seen: list[LogLine] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for line in unit.service.follow(cursor=cursor):
             seen.append(line)
             if "fired up" in line.text:

@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 
-PATIENT = Timeouts(restart=90, ready=120, prompt=90, hot=15)
+PATIENT = Timeouts(restart=90, ready=120, prompt=90, hot=30)
 """The tests share a small machine with others."""
 
 
@@ -71,7 +71,7 @@ async def test_the_main_job_end_to_end(session: HostSession) -> None:
     hot = await change(session, {"tree_budget": 4, "draft_window": 64}, Mode.HOT, timeouts=PATIENT)
     assert hot.verdict is Verdict.CONFIRMED, hot.reason
     assert hot.invocation_id == result.invocation_id
-    assert time.monotonic() - begun < 10.0, "a bound for a busy machine; the benchmark measures the two seconds"
+    assert time.monotonic() - begun < 30.0, "a bound for a busy machine; the benchmark measures the two seconds"
     assert await request == expected, "the running request is unharmed"
     kinds = {row.knob: row.kind for row in truth_table(await session.watcher.refresh()).rows}
     assert kinds["tree_budget"] is DriftKind.HOT_NOT_WRITTEN

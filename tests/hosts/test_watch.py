@@ -51,7 +51,7 @@ async def watching(tmp_path: Path) -> AsyncIterator[Watching]:
     await made.close()
 
 
-async def when(watcher: Watcher, check: Callable[[HostState], bool], seconds: float = 10.0) -> HostState:
+async def when(watcher: Watcher, check: Callable[[HostState], bool], seconds: float = 60.0) -> HostState:
     async with asyncio.timeout(seconds):
         async for state in watcher.states():
             if check(state):
@@ -68,7 +68,7 @@ def is_ready(state: HostState) -> bool:
 async def test_a_stopped_service_is_known_before_start_returns(make_unit: MakeUnit, watching: Watching) -> None:
     begun = time.monotonic()
     watcher = await watching.start(make_unit("--speculative-draft-window-size", "512"))
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < 10.0, "a bound for a busy machine; a benchmark measures the second"
     state = watcher.state
     assert state.service is not None
     assert state.service.value.state is RunState.STOPPED
@@ -129,7 +129,7 @@ async def test_a_hot_change_is_seen_in_the_log_and_in_what_the_server_says(make_
     def changed(state: HostState) -> bool:
         return state.server is not None and in_effect_reading(state.server.value, KNOBS["tree_budget"]).value == 32
 
-    state = await when(watcher, changed, 3.0)
+    state = await when(watcher, changed)
     assert state.log is not None
     assert [point.change.new for point in state.log.value.hot_changes] == ["32"]
     assert MarkKind.HOT in [mark.kind for mark in await watching.history.marks("k", 0, time.time() + 10)]

@@ -136,11 +136,11 @@ async def test_cancelling_closes_the_connection_so_that_the_engine_frees_the_slo
     async with serving(endless) as (server, url), PromptClient(url) as client:
         started = asyncio.Event()
         task = asyncio.create_task(client.send(PromptRequest.of("hello"), lambda _: started.set()))
-        await asyncio.wait_for(started.wait(), 5)
+        await asyncio.wait_for(started.wait(), 30)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(server.gone.wait(), 5)
+        await asyncio.wait_for(server.gone.wait(), 30)
 
 
 @pytest.mark.parametrize(
