@@ -89,7 +89,8 @@ class Config:
         """
         if name not in self.profiles:
             raise KnobError(f"there is no profile called {name}; known: {', '.join(self.profiles) or 'none'}")
-        return {knob: find_knob(knob).parse(_word(value)) for knob, value in self.profiles[name].items()}
+        knobs = {key: find_knob(key) for key in self.profiles[name]}
+        return {knobs[key].name: knobs[key].parse(_word(value)) for key, value in self.profiles[name].items()}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ tree_budget     nodes (root not counted), ``"auto"``  ``16``, ``auto``, ``auto(m
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -157,17 +158,27 @@ def _number(value: float) -> str:
     return f"{value:g}"
 
 
+_WHOLE = re.compile(r"[0-9]{1,18}")
+"""Digits of a number that every engine can hold; Python itself refuses to read several thousand of them."""
+
+
 def _count(knob: Knob, raw: str) -> Value:
-    if not re.fullmatch(r"[+-]?\d+", raw):
-        raise KnobError(f"{knob.name} takes a whole number, not {raw or 'nothing'}")
-    return int(raw)
+    sign, digits = (raw[:1], raw[1:]) if raw[:1] in ("+", "-") else ("", raw)
+    if not _WHOLE.fullmatch(digits):
+        raise KnobError(f"{knob.name} takes a whole number, not {_quoted(raw)}")
+    return int(sign + digits)
+
+
+def _quoted(raw: str) -> str:
+    """What was written, short enough for a message."""
+    return f"{raw[:40]}…" if len(raw) > 40 else raw or "nothing"
 
 
 def _window(knob: Knob, raw: str) -> Value:
     if raw.casefold() in _NOTHING or raw == "0":
         return OFF
-    if not re.fullmatch(r"\d+", raw):
-        raise KnobError(f"{knob.name} takes a number of tokens or 'off', not {raw}")
+    if not _WHOLE.fullmatch(raw):
+        raise KnobError(f"{knob.name} takes a number of tokens or 'off', not {_quoted(raw)}")
     return int(raw)
 
 
@@ -176,8 +187,8 @@ def _layers_window(knob: Knob, raw: str) -> Value:
         return CONFIG
     if raw.casefold() in _NOTHING or raw == "0":
         return OFF
-    if not re.fullmatch(r"\d+", raw):
-        raise KnobError(f"{knob.name} takes 'config', 'off' or a number of tokens, not {raw}")
+    if not _WHOLE.fullmatch(raw):
+        raise KnobError(f"{knob.name} takes 'config', 'off' or a number of tokens, not {_quoted(raw)}")
     return int(raw)
 
 
@@ -192,7 +203,7 @@ def _algorithm(knob: Knob, raw: str) -> Value:
     if name.casefold() in _NOTHING or name == PLAIN:
         return PLAIN
     if not re.fullmatch(r"[A-Z][A-Z0-9_-]*", name):
-        raise KnobError(f"{knob.name} takes an algorithm's name (DDTREE, DFLASH, PLAIN …), not {raw}")
+        raise KnobError(f"{knob.name} takes an algorithm's name (DDTREE, DFLASH, PLAIN …), not {_quoted(raw)}")
     return name
 
 
@@ -202,19 +213,30 @@ def _switch(knob: Knob, raw: str) -> Value:
         return True
     if word in _NO:
         return False
-    raise KnobError(f"{knob.name} takes on or off, not {raw or 'nothing'}")
+    raise KnobError(f"{knob.name} takes on or off, not {_quoted(raw)}")
 
 
 def _fraction(knob: Knob, raw: str) -> Value:
     try:
-        return float(raw)
+        value = float(raw)
     except ValueError:
-        raise KnobError(f"{knob.name} takes a number, not {raw or 'nothing'}") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise KnobError(f"{knob.name} takes a number, not {_quoted(raw)}")
+    return value
+
+
+_UNWRITABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Control characters, line ends, and bytes of a command line that were no UTF-8."""
 
 
 def _text(knob: Knob, raw: str) -> Value:
     if not raw:
         raise KnobError(f"{knob.name} needs a value")
+    if raw.startswith("--"):
+        raise KnobError(f"{knob.name} cannot be {_quoted(raw)}: the engine would take that for another flag")
+    if _UNWRITABLE.search(raw):
+        raise KnobError(f"{knob.name} takes one line of plain text, without control characters")
     return raw
 
 
@@ -423,9 +445,14 @@ TRUTH_KNOBS = ("algorithm", "draft_window", "layers_window", "tree_budget", "tre
 
 FLAG_PREFIX = "flag:"
 
+_BY_FLAG = {flag: knob for knob in _CATALOGUE for flag in knob.flags}
+
 
 def find_knob(name: str) -> Knob:
     """The setting called ``name``; ``flag:--its-name`` makes one for any other flag.
+
+    A flag of the catalogue is the catalogue's setting under whichever spelling it is named: it has the same bounds, and above all
+    needs the same evidence.
 
     Raises:
         KnobError: there is no such setting; the message lists the names.
@@ -434,7 +461,8 @@ def find_knob(name: str) -> Knob:
     if knob is not None:
         return knob
     if name.startswith(FLAG_PREFIX) and re.fullmatch(r"--[a-z0-9][a-z0-9-]*", name[len(FLAG_PREFIX) :]):
-        return _other_flag(name, name[len(FLAG_PREFIX) :])
+        flag = name[len(FLAG_PREFIX) :]
+        return _BY_FLAG.get(flag) or _other_flag(name, flag)
     raise KnobError(f"there is no setting called {name}; known: {', '.join(KNOBS)}, and flag:--any-other-flag")
 
 
@@ -443,6 +471,9 @@ def _other_flag(name: str, flag: str) -> Knob:
     from engine_launch.spec.flags import BY_SPELLING, Kind
 
     known = BY_SPELLING.get(flag)
+    if known is None and (longer := sorted(full for full in BY_SPELLING if full.startswith(flag))):
+        # argparse would take it for the longer flag, whose evidence it would then escape.
+        raise KnobError(f"{flag} is short for {' or '.join(longer[:3])}: write the flag whole")
     switch = known is not None and known.kind is Kind.SWITCH
     return Knob(
         name,
@@ -469,5 +500,6 @@ def parse_settings(items: Sequence[str]) -> dict[str, Value]:
         name, equals, text = item.partition("=")
         if not equals:
             raise KnobError(f"write KNOB=VALUE, not {item}")
-        values[name.strip()] = find_knob(name.strip()).parse(text)
+        knob = find_knob(name.strip())
+        values[knob.name] = knob.parse(text)
     return values

@@ -13,10 +13,10 @@ from enum import Enum
 from engine_launch.spec.drafter_config import DrafterConfig
 
 from .effective import UNGIVEN
-from .evidence.command import command_reading, flag_value
-from .evidence.engine_log import StartLog, log_reading
-from .evidence.reading import Known, Reading
-from .evidence.server import DISAGREE, Dialect, ServerInfo, in_effect_reading
+from .evidence.command import command_reading, find_engine, flag_value
+from .evidence.engine_log import StartLog, ignored_flag, log_reading
+from .evidence.reading import Known, Reading, unknown
+from .evidence.server import DISAGREE, Dialect, ServerInfo, in_effect_reading, server_reading
 from .knobs import AUTO, CONFIG, OFF, Knob, Source, Value, find_knob, same_value, show_value
 
 
@@ -136,6 +136,9 @@ def prove(knob: Knob, wanted: Value | None, evidence: StartEvidence) -> KnobProo
             return KnobProof(knob, wanted, Proof.OTHER, reading, source)
         else:
             missing = missing or reading
+    if proven is not None and proven.source is Source.PROCESS:
+        other = _contradiction(knob, expected, evidence)
+        return proven if other is None else KnobProof(knob, wanted, Proof.OTHER, *other)
     if proven is not None:
         return proven
     return KnobProof(knob, wanted, Proof.MISSING if sources else Proof.UNPROVABLE, missing)
@@ -146,17 +149,51 @@ def _fits(found: Value | None, expected: Value, wanted: Value | None) -> bool:
     return same_value(found, expected) or same_value(found, wanted) or (wanted == AUTO and isinstance(found, int))
 
 
+def _contradiction(knob: Knob, expected: Value, evidence: StartEvidence) -> tuple[Reading, Source] | None:
+    """What the engine itself says against its command line: that the flag is ignored, or that another value took its place.
+
+    A command line proves what was asked; it stands as proof only while the engine, which could know better, does not disagree.
+    """
+    remark = ignored_flag(evidence.log, knob) if evidence.log is not None else None
+    if remark is not None:
+        return Reading(Known.UNKNOWN, text="ignored", where=f"log line {remark.number}", why=remark.text), Source.LOG
+    # A path may be written in several ways, and "auto" is there to be replaced.
+    if knob.name == "drafter" or expected == AUTO:
+        return None
+    reported = server_reading(evidence.server, knob)
+    if reported.known is not Known.VALUE or _same_written(reported.value, expected):
+        return None
+    return reported, Source.SERVER
+
+
+def _same_written(found: Value | None, expected: Value) -> bool:
+    """The same value, also where a number is text in one of them (``0.80`` and 0.8)."""
+    if same_value(found, expected) or show_value(found).casefold() == show_value(expected).casefold():
+        return True
+    try:
+        return float(str(found)) == float(str(expected))
+    except ValueError:
+        return False
+
+
 def _read(source: Source, knob: Knob, evidence: StartEvidence) -> Reading:
     if source is Source.LOG:
         return log_reading(evidence.log, knob)
     if source is Source.SERVER:
         return in_effect_reading(evidence.server, knob)
+    return _process_reading(knob, evidence)
+
+
+def _process_reading(knob: Knob, evidence: StartEvidence) -> Reading:
+    engine = find_engine(evidence.argv) if evidence.argv is not None else None
+    if engine is not None and engine.container:
+        return unknown("the main process is a container's client: its words are not the engine's process")
     return command_reading(evidence.argv, knob, "this process's command line")
 
 
 def _left_to_engine(knob: Knob, evidence: StartEvidence) -> KnobProof:
     """The flag was taken away: proven when the new process was started without it."""
-    reading = command_reading(evidence.argv, knob, "this process's command line")
+    reading = _process_reading(knob, evidence)
     if reading.known is Known.ABSENT:
         return KnobProof(knob, None, Proof.PROVEN, reading, Source.PROCESS)
     proof = Proof.OTHER if reading.known is Known.VALUE else Proof.MISSING

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 
-from ..evidence.engine_log import StartLog
+from ..evidence.engine_log import HotChange, StartLog
 from ..evidence.journal import LogLine
 from ..evidence.server import ServerInfo, in_effect_reading, parse_server_info
 from ..hosts.http import EngineHttp
@@ -76,7 +76,7 @@ class HotApply:
 
     async def _log_line(self, cursor: str, before: ServerInfo) -> tuple[StartLog | None, list[LogLine]]:
         """Wait for the line of every setting that really changes."""
-        expected = {knob.hot_name: knob for knob in self._changing(before)}
+        expected = {knob.hot_name: knob for knob in self._changing(before) if knob.hot_name is not None}
         if not expected or quiet_log(await self._argv()):
             self._operation.skip("log line", "--log-level hides it" if expected else "the values are in effect already")
             return None, []
@@ -87,15 +87,31 @@ class HotApply:
                     async for line in self._session.service.follow(cursor=cursor, invocation_id=self._plan.invocation_id):
                         log = log.add(line)
                         lines.append(line)
-                        for point in log.hot_changes:
-                            expected.pop(point.change.name, None)
+                        for point in log.hot_changes[-1:]:
+                            self._hear(point.change, expected, line)
                         if not expected:
                             notes.evidence, notes.line = shown_text(line.text), line.number
                             return log, lines
-            names = ", ".join(str(name) for name in expected)
+            names = ", ".join(expected)
             raise StageFailed(
                 Verdict.NO_LINE, f"the engine said yes, but printed no line for the change of {names}", tuple(lines[-4:])
             )
+
+    def _hear(self, change: HotChange, expected: dict[str, Knob], line: LogLine) -> None:
+        """Cross off a setting whose line says the posted value.
+
+        Raises:
+            StageFailed: the line says that the engine refused.
+        """
+        if change.name not in expected:
+            return
+        if not change.accepted:
+            reason = f"the engine said yes, and its log no: {shown_text(line.text)}"
+            raise StageFailed(Verdict.REFUSED, reason, (line,))
+        knob = expected[change.name]
+        with contextlib.suppress(KnobError):
+            if knob.hot_value(knob.parse(change.new)) == self._plan.hot_values.get(change.name):
+                del expected[change.name]
 
     def _changing(self, before: ServerInfo) -> list[Knob]:
         found = []

@@ -9,7 +9,7 @@ from ..drift import Verdict as RowVerdict
 from ..drift import truth_table
 from ..evidence.engine_log import Phase, StartLog
 from ..evidence.secrets import mask_argv
-from ..hosts.service import RunState
+from ..hosts.service import RunState, ServiceConfig
 from ..knobs import Source, find_knob
 from ..plan import Plan
 from ..proof import KnobProof, Proof, StartEvidence, prove
@@ -141,10 +141,11 @@ class RestartApply:
         session, operation = self._session, self._operation
         invocation = operation.invocation_id
         assert invocation is not None
-        follower = StartFollower(session.service, session.link, invocation, before.cursor, self._timeouts)
-        self._follower = follower
-        argv = await self._process_up()
         config = await session.service.configuration()
+        pid = await self._process_up(config)
+        argv = await read_argv(session.transport, pid)
+        follower = StartFollower(session.transport, session.service, session.link, invocation, before.cursor, self._timeouts, pid)
+        self._follower = follower
         await follower.follow(operation, config, self._check_early)
         mark = follower.log.phases.get(Phase.READY)
         evidence = mark.text if mark is not None else f"the server answers at {await session.service.base_url()}"
@@ -152,15 +153,20 @@ class RestartApply:
         await self._prompt()
         await self._truth(follower, argv)
 
-    async def _process_up(self) -> tuple[str, ...]:
+    async def _process_up(self, config: ServiceConfig) -> int:
+        """The main process of the new start, when the manager gave it the planned command."""
         service = self._session.service
         async with self._operation.stage("process up", Verdict.PROCESS_DIED) as notes:
             state = await service.state()
             if state.invocation_id != self._operation.invocation_id or state.main_pid is None:
                 await self._died()
             assert state.main_pid is not None
+            if config.loaded is not None and config.loaded != self._plan.command:
+                shown = " ".join(mask_argv(config.loaded))
+                reason = f"the manager started another command than the planned one, the file was changed meanwhile: {shown}"
+                raise StageFailed(Verdict.OTHER_VALUE, reason)
             notes.evidence = f"process {state.main_pid}"
-            return await read_argv(self._session.transport, state.main_pid)
+            return state.main_pid
 
     async def _died(self) -> None:
         # The last words may come a moment after the end.

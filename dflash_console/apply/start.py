@@ -13,13 +13,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
+from ..evidence.command import find_engine
 from ..evidence.engine_log import Phase, StartLog
 from ..evidence.journal import LogLine
 from ..evidence.process import parse_process
 from ..evidence.server import ServerInfo, parse_server_info
 from ..hosts import proc
+from ..hosts.address import engine_address
 from ..hosts.http import EngineHttpError, HttpFailure
 from ..hosts.link import EngineLink
+from ..hosts.listener import Listener, listener_of
 from ..hosts.service import RunState, Service, ServiceConfig, ServiceState
 from ..hosts.transport import HostError, HostFileError, Transport
 from .judge import shown_text
@@ -103,7 +106,18 @@ async def _manager_lines(service: Service, before: Before) -> tuple[LogLine, ...
 class StartFollower:
     """Waits for one invocation to become ready, and keeps what it said."""
 
-    def __init__(self, service: Service, link: EngineLink, invocation_id: str, cursor: str, timeouts: Timeouts) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        service: Service,
+        link: EngineLink,
+        invocation_id: str,
+        cursor: str,
+        timeouts: Timeouts,
+        main_pid: int,
+    ) -> None:
+        self._transport = transport
+        self._main_pid = main_pid
         self._service = service
         self._link = link
         self._invocation = invocation_id
@@ -112,6 +126,8 @@ class StartFollower:
         self.log = StartLog()
         self.lines: list[LogLine] = []
         self.server: ServerInfo | None = None
+        self._stranger = ""
+        """What is wrong with the answer that came, when it is another program's."""
         self._closed: set[str] = set()
         self._moved = asyncio.Event()
         self._probe: asyncio.Task[ServerInfo | None] | None = None
@@ -180,10 +196,15 @@ class StartFollower:
             http = await self._link.open(config)
             info = parse_server_info(await http.server_info())
         except EngineHttpError as error:
-            if error.failure is HttpFailure.KEY:
+            if error.failure is HttpFailure.KEY and not await self._answered_by_another(config):
                 raise StageFailed(Verdict.NOT_READY, str(error)) from error
             return None
-        return None if info.problem else info
+        return None if info.problem or await self._answered_by_another(config) else info
+
+    async def _answered_by_another(self, config: ServiceConfig) -> bool:
+        """Whether the answer came from a program that this start did not bring."""
+        self._stranger = await answered_by_another(self._transport, config, self._main_pid)
+        return bool(self._stranger)
 
     async def _catch_up(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -206,13 +227,16 @@ class StartFollower:
             how = f"status {state.exit_status}" if state.exit_status is not None else state.result or "unknown"
             reason = f"the process died while waiting for {waited} ({how})"
         said, shown = last_words(lines, log)
-        raise StageFailed(Verdict.PROCESS_DIED, f"{reason}: {said}" if said else reason, shown)
+        reason = f"{reason}: {said}" if said else reason
+        raise StageFailed(Verdict.PROCESS_DIED, f"{reason}; {self._stranger}" if self._stranger else reason, shown)
 
     def _timed_out(self) -> None:
         waited = self._waiting_for()
         last = next((line.text for line in reversed(self.lines) if line.origin == "engine" and line.text.strip()), "")
         reason = f"timed out after {self._timeouts.ready:g} s while waiting for {waited}; the process still runs"
         reason += f", its last line: {shown_text(last)}" if last else " and has printed nothing"
+        if self._stranger:
+            reason += f"; {self._stranger}"
         raise StageFailed(Verdict.TIMED_OUT, reason, tuple(self.lines[-LAST_LINES:]))
 
     def _waiting_for(self) -> str:
@@ -248,6 +272,17 @@ class StartFollower:
         names = [milestone for milestone, _ in MILESTONES]
         later = MILESTONES[names.index(name) + 1 :]
         return any(phase in self.log.phases for _, phases in later for phase in phases) or self.log.ready
+
+
+async def answered_by_another(transport: Transport, config: ServiceConfig, main_pid: int) -> str:
+    """Why an answer on the engine's port is not the engine's, in words; empty when it is, or when that cannot be seen."""
+    command = config.loaded if config.loaded is not None else config.command
+    address, engine = engine_address(command), find_engine(command)
+    if address is None or engine is None or engine.container:
+        return ""
+    if await listener_of(transport, address.host, address.port, main_pid) is not Listener.OTHER:
+        return ""
+    return f"another program listens on port {address.port} and answers in the engine's place"
 
 
 async def read_argv(transport: Transport, pid: int) -> tuple[str, ...]:

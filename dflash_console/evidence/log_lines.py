@@ -59,7 +59,7 @@ _HOT = re.compile(
     r"Hot change (?P<what>applied|refused)\. (?P<name>\w+): (?P<old>\S+) -> (?P<new>\S+)(?: \(from [^)]*\))?(?::\s*(?P<why>.*))?"
 )
 _ACCESS = re.compile(r'"(?P<method>[A-Z]+) (?P<path>\S+) HTTP/[\d.]+" (?P<status>\d{3})')
-_NO_EFFECT = re.compile(r"(?P<flag>--[a-z][\w-]*)\b.*\bhas no effect\b")
+_NO_EFFECT = re.compile(r"(?P<flag>--[a-z][\w-]*)\b.*\b(?:has no effect|it is ignored)\b")
 _BATCH = re.compile(r"(?P<what>Decode|Prefill) batch\s*(?:\[(?P<iteration>\d+)\])?[.,]?\s*")
 _SCHEDULER = re.compile(r"max_total_num_tokens=\d")
 _ERROR = re.compile(

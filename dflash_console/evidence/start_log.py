@@ -206,6 +206,9 @@ class StartLog:
                 return log._decoded(event, read, number, at)
             case PrefillBatch():
                 return replace(log, _idle=log._idle | {_dp(read)}) if event.from_idle else log
+            case DraftRunner() | DDTreeWorker() | SchedulerSummary() | MaskToken() if log.ready:
+                # The settings of a start are printed before it is ready. What looks like them later was quoted from a request.
+                return log
             case DraftRunner() | DDTreeWorker():
                 return log._confirmed(event, read, number, at)
             case SchedulerSummary():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..effective import configured, in_effect
 from ..evidence.command import CommandError, find_engine, no_engine, set_flag
@@ -42,11 +43,11 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
         raise PlanError(f"the configuration is broken, mend it first: {config.problems[0]}")
     if find_engine(config.command) is None:
         raise PlanError(f"{no_engine(config.command)}, so it cannot be edited here")
-    for name in change.settings:
-        try:
-            find_knob(name)
-        except KnobError as error:
-            raise PlanError(str(error)) from None
+    try:
+        # One setting may be named in several ways (its name, its flag, its flag's old spelling).
+        change = replace(change, settings={find_knob(name).name: value for name, value in change.settings.items()})
+    except KnobError as error:
+        raise PlanError(str(error)) from None
     mode, refusals = choose_mode(state, change)
     written = change.settings if mode is Mode.RESTART or change.persist else {}
     command = _command(config.command, {name: value for name, value in written.items() if find_knob(name).flags})

@@ -145,6 +145,15 @@ class Engine:
             return False
         for name, value in wanted.items():
             old = self.values[HOT[name]]
+            if "deny-hot" in self.faults:
+                # Says yes, reports the new value, and its log tells of a refusal.
+                self.values[HOT[name]] = int(value)
+                say(f"Hot change refused. {name}: {old} -> {int(value)} (from /set_internal_state): no graph of that width")
+                continue
+            if "clamp-hot" in self.faults:
+                self.values[HOT[name]] = int(value)
+                say(f"Hot change applied. {name}: {old} -> {int(value) - 4} (from /set_internal_state)")
+                continue
             if "pretend-hot" not in self.faults:
                 self.values[HOT[name]] = int(value)
                 say(f"Hot change applied. {name}: {old} -> {int(value)} (from /set_internal_state)")
@@ -246,6 +255,8 @@ def main(arguments: list[str]) -> int:
         code = "import signal,time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
         subprocess.Popen([sys.executable, "-I", "-c", code], start_new_session=True)
     Handler.engine = engine
+    if "slow" in engine.faults:
+        time.sleep(2.5)
     try:
         server = ThreadingHTTPServer(("127.0.0.1", engine.port), Handler, bind_and_activate=False)
         server.allow_reuse_address = True

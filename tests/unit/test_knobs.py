@@ -139,3 +139,46 @@ def test_a_settings_default_is_a_value_that_it_takes() -> None:
         same_value(knob.parse(show_value(knob.default)), knob.default) for knob in KNOBS.values() if knob.default is not None
     )
     assert set(TRUTH_KNOBS) <= set(KNOBS)
+
+
+@pytest.mark.parametrize(
+    ("name", "knob"),
+    [
+        ("flag:--speculative-draft-window-size", "draft_window"),
+        ("flag:--speculative-dflash-draft-window-size", "draft_window"),
+        ("flag:--speculative-ddtree-budget", "tree_budget"),
+        ("flag:--tp", "tp_size"),
+    ],
+)
+def test_a_flag_of_the_catalogue_is_that_setting_and_needs_its_evidence(name: str, knob: str) -> None:
+    # As "any other flag" the new process's command line alone would prove it, whatever the engine made of it.
+    assert find_knob(name) is KNOBS[knob]
+    assert parse_settings([f"{name}=8"]) == {knob: 8}
+
+
+@pytest.mark.parametrize("flag", ["--speculative-draft-win", "--speculative-ddtree-bud", "--enable-metric"])
+def test_a_flag_cut_short_is_refused_because_the_engine_would_take_it_for_the_whole_one(flag: str) -> None:
+    with pytest.raises(KnobError, match="write the flag whole"):
+        find_knob(f"flag:{flag}")
+
+
+@pytest.mark.parametrize(
+    ("item", "why"),
+    [
+        ("tree_budget=" + "9" * 5000, "whole number"),
+        ("draft_window=" + "9" * 5000, "number of tokens"),
+        ("layers_window=" + "9" * 5000, "number of tokens"),
+        ("tree_budget=１６", "whole number"),
+        ("mem_fraction=nan", "takes a number"),
+        ("mem_fraction=inf", "takes a number"),
+        ("flag:--served-model-name=--port", "another flag"),
+        ("flag:--served-model-name=a\nb", "one line"),
+        ("flag:--served-model-name=a\0b", "one line"),
+        ("drafter=\udcff", "one line"),
+    ],
+    ids=lambda text: repr(text[:40]),
+)
+def test_a_value_that_would_break_the_command_or_python_is_refused_in_a_short_sentence(item: str, why: str) -> None:
+    with pytest.raises(KnobError, match=why) as caught:
+        parse_settings([item])
+    assert len(str(caught.value)) < 200

@@ -1,0 +1,126 @@
+"""Ways in which an apply could look confirmed and must not be: the answer, the command or the line is not this start's own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dflash_console.apply import StageEvent, StageStatus, Verdict, apply_plan
+from dflash_console.hosts.listener import Listener, listener_of, parse_listeners
+from dflash_console.hosts.local import LocalTransport
+from dflash_console.plan import Change, Mode
+
+from .conftest import STAND_IN, MakeUnit, free_port
+from .sessions import FAST, change, session_on, stage, started
+
+
+@asynccontextmanager
+async def another_engine(port: int, budget: int) -> AsyncIterator[None]:
+    """An engine that nobody manages, with exactly the wanted settings, on the port of the one that is."""
+    words = ("serve", "--port", str(port), "--speculative-ddtree-budget", str(budget))
+    process = await asyncio.create_subprocess_exec(sys.executable, "-I", str(STAND_IN), *words, stdout=subprocess.DEVNULL)
+    try:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            for _ in range(100):
+                try:
+                    await client.get(f"http://127.0.0.1:{port}/health")
+                    break
+                except httpx.ConnectError:
+                    await asyncio.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_another_engine_that_answers_on_the_port_confirms_nothing(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit(faults="16=slow")
+    async with session_on(tmp_path) as session:
+        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
+        async with another_engine(unit.port, 16):
+            result = await apply_plan(session, plan, timeouts=FAST)
+        assert result.verdict is Verdict.PROCESS_DIED, result.reason
+        assert "another program listens on port" in result.reason
+
+
+async def test_a_start_with_another_command_than_the_planned_one_is_not_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit("--speculative-ddtree-topk", "4")
+    async with session_on(tmp_path) as session:
+        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
+
+        def edit(event: StageEvent) -> None:
+            # A colleague's editor saves between the write and the restart.
+            if event.stage.name == "reload" and event.stage.status is StageStatus.DONE:
+                unit.file.write_text(unit.file.read_text().replace('"4"', '"2"'))
+
+        result = await apply_plan(session, plan, timeouts=FAST, on_event=edit)
+        assert result.verdict is Verdict.OTHER_VALUE, result.reason
+        assert "another command than the planned one" in result.reason
+        assert stage(result, "process up").status is StageStatus.FAILED
+
+
+async def test_a_hot_change_that_the_log_denies_is_refused_whatever_the_engine_answers(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    make_unit(faults="8=deny-hot")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        result = await change(session, {"tree_budget": 16}, Mode.HOT)
+        assert result.verdict is Verdict.REFUSED, result.reason
+        assert "no graph of that width" in result.reason
+
+
+async def test_a_hot_change_whose_line_says_another_value_is_not_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit(faults="8=clamp-hot")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        result = await change(session, {"tree_budget": 16}, Mode.HOT)
+        assert result.verdict is Verdict.NO_LINE, result.reason
+        assert any("8 -> 12" in line.text for line in result.lines)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1", "::"])
+async def test_a_listening_socket_is_known_by_the_process_that_holds_it(address: str) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as held:
+        held.bind((address, 0))
+        held.listen()
+        port = held.getsockname()[1]
+        asked = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(address, address)
+        assert await listener_of(LocalTransport(), asked, port, os.getpid()) is Listener.OURS
+        sleeper = await asyncio.create_subprocess_exec(sys.executable, "-I", "-c", "import time; time.sleep(60)")
+        try:
+            assert await listener_of(LocalTransport(), asked, port, sleeper.pid) is Listener.OTHER
+        finally:
+            sleeper.kill()
+            await sleeper.wait()
+
+
+async def test_a_worker_of_the_main_process_may_be_the_one_that_listens() -> None:
+    port = free_port()
+    code = f"import socket,time; s=socket.socket(); s.bind(('127.0.0.1',{port})); s.listen(); print(1,flush=True); time.sleep(60)"
+    # The shell stays as the parent because something follows in it.
+    shell = await asyncio.create_subprocess_exec(
+        "/bin/sh", "-c", f'{sys.executable} -I -c "{code}"; exit', stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert shell.stdout is not None
+    try:
+        await shell.stdout.readline()
+        assert await listener_of(LocalTransport(), "127.0.0.1", port, shell.pid) is Listener.OURS
+    finally:
+        os.killpg(shell.pid, 9)
+        await shell.wait()
+
+
+async def test_nobody_on_a_port_is_nobody_and_broken_tables_are_read_without_harm() -> None:
+    assert await listener_of(LocalTransport(), "127.0.0.1", free_port(), os.getpid()) is Listener.UNKNOWN
+    junk = b"  sl  local_address\n 0: zz:1 0:0 0A 0 0 0 0 0 0\n 1: 0100007F 0:0 0A\n 2: 0100007F:ZZ 0 0A 0 0 0 0 0 0\n\xff\xfe"
+    assert parse_listeners(junk) == ()

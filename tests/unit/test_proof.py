@@ -1,0 +1,73 @@
+"""What must never pass for proof: a command line that the engine contradicts, and words that only look like a start's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from dflash_console.evidence.engine_log import StartLog
+from dflash_console.evidence.journal import LogLine
+from dflash_console.evidence.server import parse_server_info
+from dflash_console.knobs import Value, find_knob
+from dflash_console.proof import Proof, StartEvidence, prove
+
+STOCK = ("python", "-m", "sglang.launch_server", "--model-path", "/m")
+CONFIRMATION = "Initialized DDTREE draft runner. block_size=8, tree_budget={budget}, tree_topk=4, draft_window_size=None"
+READY = "The server is fired up and ready to roll!"
+
+
+def started(
+    *words: str, says: Mapping[str, object] | None = None, lines: tuple[str, ...] = (), argv: tuple[str, ...] = STOCK
+) -> StartEvidence:
+    """The evidence of a start with these flags, of an engine that reports ``says``."""
+    body = {"model_path": "/m", "version": "0.5.17", **(says or {})}
+    log = StartLog().add_all(LogLine(text, number=number) for number, text in enumerate(lines, 1))
+    return StartEvidence(log, parse_server_info(json.dumps(body)), (*argv, *words))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "flag", "reported", "proof"),
+    [
+        ("attention_backend", "flashinfer", "--attention-backend=flashinfer", {"attention_backend": "triton"}, Proof.OTHER),
+        ("attention_backend", "triton", "--attention-backend=triton", {"attention_backend": "triton"}, Proof.PROVEN),
+        ("tp_size", 2, "--tp=2", {"tp_size": 1}, Proof.OTHER),
+        ("mem_fraction", 0.8, "--mem-fraction-static=0.80", {"mem_fraction_static": 0.8}, Proof.PROVEN),
+        ("flag:--page-size", "64", "--page-size=64", {"page_size": 1}, Proof.OTHER),
+        ("flag:--page-size", "64", "--page-size=64", {"page_size": 64}, Proof.PROVEN),
+        ("flag:--kv-cache-dtype", "auto", "--kv-cache-dtype=auto", {"kv_cache_dtype": "bfloat16"}, Proof.PROVEN),
+        ("flag:--stream-interval", "0.50", "--stream-interval=0.50", {"stream_interval": 0.5}, Proof.PROVEN),
+        ("flag:--page-size", "64", "--page-size=64", {}, Proof.PROVEN),
+        ("flag:--page-size", "64", "--page-size=64", {"page_size": None}, Proof.PROVEN),
+        ("flag:--enable-metrics", True, "--enable-metrics", {"enable_metrics": False}, Proof.OTHER),
+        ("flag:--enable-metrics", True, "--enable-metrics", {"enable_metrics": True}, Proof.PROVEN),
+        ("drafter", "./d", "--speculative-draft-model-path=./d", {"speculative_draft_model_path": "/srv/d"}, Proof.PROVEN),
+    ],
+)
+def test_a_command_line_proves_a_value_only_while_the_engine_does_not_disagree(
+    name: str, wanted: Value, flag: str, reported: Mapping[str, object], proof: Proof
+) -> None:
+    assert prove(find_knob(name), wanted, started(flag, says=reported)).proof is proof
+
+
+def test_a_flag_that_the_engine_says_it_ignores_is_not_proven_by_standing_on_the_command_line() -> None:
+    said = "--page-size is a flag of SGLang that the embedded engine has no use for; it is ignored."
+    found = prove(find_knob("flag:--page-size"), "64", started("--page-size=64", lines=(said,)))
+    assert found.proof is Proof.OTHER
+    assert "is ignored, not 64 (log line 1" in found.words
+
+
+def test_the_words_of_a_containers_client_are_not_the_engines_process() -> None:
+    docker = ("docker", "run", "image", *STOCK)
+    assert prove(find_knob("flag:--page-size"), "64", started("--page-size=64", argv=docker)).proof is Proof.MISSING
+    assert prove(find_knob("flag:--page-size"), None, started(argv=docker)).proof is Proof.MISSING
+
+
+def test_a_confirmation_line_after_the_engine_is_ready_confirms_nothing() -> None:
+    # An engine that logs its requests prints whatever a prompt says.
+    late = CONFIRMATION.format(budget=16)
+    before = CONFIRMATION.format(budget=8)
+    assert prove(find_knob("tree_budget"), 16, started(lines=(READY, late))).proof is Proof.MISSING
+    assert prove(find_knob("tree_budget"), 16, started(lines=(before, READY, late))).proof is Proof.OTHER
+    assert prove(find_knob("tree_budget"), 8, started(lines=(before, READY, late))).proof is Proof.PROVEN
