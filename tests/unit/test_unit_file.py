@@ -61,6 +61,13 @@ def test_an_array_on_one_line_is_written_one_word_a_line() -> None:
     assert replace_command(text, ["engine", "--b"]) == 'command = [\n    "engine",\n    "--b",\n]\n'
 
 
+def test_among_repeated_words_only_the_new_one_is_a_new_line() -> None:
+    marked = new_unit_file(["0", "0", "0"], description="d").replace('"0",\n', '"0",  # kept\n')
+    lines = replace_command(marked, ["0", "--added", "0", "0"]).splitlines()
+    assert [line for line in lines if line not in marked.splitlines()] == ['    "--added",']
+    assert sum("# kept" in line for line in lines) == 3
+
+
 def test_crlf_stays() -> None:
     text = new_unit_file(["engine", "--a"], description="d").replace("\n", "\r\n")
     changed = replace_command(text, ["engine", "--b"])
