@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from .values import real
+
 QUERY = ("index", "uuid", "name", "utilization.gpu", "memory.used", "memory.total", "power.draw", "temperature.gpu")
 APPS_QUERY = ("pid", "process_name", "gpu_uuid", "used_gpu_memory")
 
@@ -109,4 +111,4 @@ def _table(text: str, columns: Sequence[str]) -> Iterable[dict[str, str]]:
 
 def _number(cell: str) -> float | None:
     match = _NUMBER.match(cell.strip())
-    return float(match[1]) if match is not None else None
+    return real(match[1]) if match is not None else None

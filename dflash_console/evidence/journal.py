@@ -7,11 +7,11 @@ with escapes), several values, or null (longer than the exporter's limit).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .secrets import mask_text
+from .values import read_json, whole
 
 TOO_LONG = "[a line that was too long for the journal's export; read it with --all or from the log file]"
 MANAGERS = frozenset({"systemd", "systemd-journald", "supervisor"})
@@ -114,8 +114,8 @@ def parse_record(raw: bytes) -> tuple[LogLine, ...]:
 
 def _record(raw: bytes) -> dict[str, object] | None:
     try:
-        fields: object = json.loads(raw)
-    except (ValueError, RecursionError):
+        fields = read_json(raw)
+    except ValueError:
         return None
     return fields if isinstance(fields, dict) else None
 
@@ -148,5 +148,4 @@ def _text(value: object) -> str:
 
 
 def _int(value: object) -> int | None:
-    text = _text(value)
-    return int(text) if text.isascii() and text.isdigit() else None
+    return whole(_text(value))

@@ -38,6 +38,7 @@ from .log_events import (
 )
 from .secrets import MASK, is_secret_name, mask_text
 from .terminal_text import Progress, split_line
+from .values import real, whole, whole_of
 
 _PREFIX = re.compile(
     r"(?:[\w.-]+\s+\|\s+)?"
@@ -99,7 +100,7 @@ def _read(part: str | Progress) -> ReadLine:
     match = _PREFIX.match(part)
     rank, stamp, body = NO_RANK, "", part
     if match is not None:
-        ranks = {name: int(number) for name, number in _RANK.findall(match["ranks"])}
+        ranks = {name: whole(number) for name, number in _RANK.findall(match["ranks"])}
         rank = Rank(ranks.get("DP"), ranks.get("TP"), ranks.get("EP"), ranks.get("PP")) if ranks else NO_RANK
         stamp, body = match["stamp"], part[match.end() :]
     return ReadLine(_event(body), rank, stamp, body)
@@ -181,8 +182,8 @@ def _part(model_type: str) -> ModelPart:
 def _kv_pool(body: str) -> EngineEvent | None:
     tokens = re.search(r"#tokens: (\d+)", body)
     dtype = re.search(r"dtype: ([\w.]+)", body)
-    sizes = [float(size) for size in re.findall(r"(?:K|V|KV) size: ([\d.]*\d)", body)]
-    return KvPool(int(tokens[1]) if tokens else None, dtype[1] if dtype else "", sum(sizes) if sizes else None)
+    sizes = [size for text in re.findall(r"(?:K|V|KV) size: ([\d.]*\d)", body) if (size := real(text)) is not None]
+    return KvPool(whole(tokens[1]) if tokens else None, dtype[1] if dtype else "", sum(sizes) if sizes else None)
 
 
 def _capture(body: str) -> EngineEvent | None:
@@ -280,12 +281,11 @@ def _top_level_items(text: str, start: int) -> Iterator[str]:
 
 
 def _int(text: str | None) -> int | None:
-    value = _float(text)
-    return int(value) if value is not None else None
+    return whole_of(_float(text))
 
 
 def _float(text: str | None) -> float | None:
     """A finite number; ``nan`` and anything else is unknown."""
     if text is None or not re.fullmatch(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?%?", text):
         return None
-    return float(text.rstrip("%"))
+    return real(text.rstrip("%"))

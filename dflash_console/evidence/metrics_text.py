@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from .values import whole, whole_of
+
 _PREFIX = re.compile(r"sglang[:_]")
 _TTFT = "time_to_first_token_seconds"
 _NEEDED = frozenset(
@@ -134,7 +136,9 @@ def parse_metrics(text: str | bytes) -> MetricsSample:
     try:
         for family in text_string_to_metric_families(_needed_lines(text)):
             for sample in family.samples:
-                families.setdefault(sample.name, []).append(_Series(sample.labels, float(sample.value)))
+                series = families.setdefault(sample.name, [])
+                if math.isfinite(sample.value):
+                    series.append(_Series(sample.labels, float(sample.value)))
     except (ValueError, KeyError, IndexError):
         return MetricsSample(problem="the text is not in Prometheus' format")
     if not families:
@@ -161,20 +165,19 @@ def _sample(families: Mapping[str, list[_Series]]) -> MetricsSample:
         series = _first_ranks(
             item for item in families.get(name, []) if all(item.labels.get(key) == wanted for key, wanted in labels.items())
         )
-        values = [item.value for item in series if not math.isnan(item.value)]
+        values = [item.value for item in series]
         return sum(values) if values else None
 
     def mean(name: str) -> float | None:
-        values = [item.value for item in _first_ranks(families.get(name, [])) if not math.isnan(item.value)]
+        values = [item.value for item in _first_ranks(families.get(name, []))]
         # A rank that has not decoded yet reports 0, which is no commit length.
         values = [value for value in values if value > 0] or values
         return sum(values) / len(values) if values else None
 
     def whole(name: str) -> int | None:
-        value = total(name)
-        return int(value) if value is not None else None
+        return whole_of(total(name))
 
-    usage = [item.value for item in families.get("token_usage", []) if not math.isnan(item.value)]
+    usage = [item.value for item in families.get("token_usage", [])]
     prefill = [total("realtime_tokens_total", mode=mode) for mode in ("prefill_compute", "prefill_cache")]
     speculation = whole("ddtree_speculation")
     return MetricsSample(
@@ -222,13 +225,19 @@ def _place(item: _Series) -> tuple[int, int]:
 
 
 def _number(text: str | None) -> int:
-    return int(text) if text is not None and text.isdigit() else 0
+    return whole(text) or 0
+
+
+_MOST_ACCEPTED = 1024
+"""No tree is deeper; a larger label is no count of drafts."""
 
 
 def _by_accepted(series: Iterable[_Series]) -> tuple[float, ...]:
     counts: dict[int, float] = {}
     for item in _first_ranks(series):
         accepted = _number(item.labels.get("accepted"))
+        if accepted > _MOST_ACCEPTED:
+            continue
         counts[accepted] = counts.get(accepted, 0.0) + item.value
     return tuple(counts.get(accepted, 0.0) for accepted in range(max(counts) + 1)) if counts else ()
 

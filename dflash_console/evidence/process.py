@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .secrets import mask_environment
+from .values import whole
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,6 @@ def _stat(data: bytes) -> tuple[str, str, int | None, int | None]:
     return (
         text[open_at + 1 : close_at],
         rest[0],
-        int(parent) if parent.isdigit() else None,
-        int(ticks) if ticks.isdigit() else None,
+        whole(parent),
+        whole(ticks),
     )

@@ -7,7 +7,6 @@ repeats its flags there too.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,6 +14,7 @@ from enum import Enum
 from ..knobs import CONFIG, KNOBS, OFF, PLAIN, Knob, KnobError, KnobKind, Value, show_value
 from .reading import Known, Reading, absent, unknown, valued
 from .secrets import is_secret_name
+from .values import read_json, whole_of
 
 Scalar = str | int | float | bool | None
 """A JSON value that is neither a list nor an object."""
@@ -217,7 +217,7 @@ def _value(knob: Knob, value: Scalar, where: str, why: str) -> Reading:
 def parse_loads(data: bytes | str) -> Loads:
     """Read the body of ``/v1/loads`` or of the older ``/get_load`` (a bare list)."""
     try:
-        body: object = json.loads(data)
+        body = read_json(data)
     except ValueError:
         return Loads(problem="the answer is not JSON")
     rows = body.get("loads") if isinstance(body, dict) else body
@@ -234,10 +234,10 @@ def parse_loads(data: bytes | str) -> Loads:
     usage = [value for load in loads if isinstance(value := load.get("token_usage"), (int, float))]
     accelerators = head.get("num_accelerators")
     return Loads(
-        running=_whole(running),
-        queued=_whole(queued),
-        used_tokens=_whole(_sum(loads, "num_used_tokens") if not old else _sum(loads, "num_tokens")),
-        max_total_tokens=_whole(_sum(loads, "max_total_num_tokens")),
+        running=whole_of(running),
+        queued=whole_of(queued),
+        used_tokens=whole_of(_sum(loads, "num_used_tokens") if not old else _sum(loads, "num_tokens")),
+        max_total_tokens=whole_of(_sum(loads, "max_total_num_tokens")),
         token_usage=max(usage, default=None),
         gen_throughput=_sum(loads, "gen_throughput"),
         accept_length=_mean(drafting, "speculative.accept_length"),
@@ -250,7 +250,7 @@ def parse_loads(data: bytes | str) -> Loads:
 
 def _json_object(data: bytes | str) -> tuple[dict[str, object] | None, str]:
     try:
-        body: object = json.loads(data)
+        body = read_json(data)
     except ValueError:
         return None, "the answer is not JSON"
     if not isinstance(body, dict):
@@ -292,7 +292,3 @@ def _sum(rows: list[dict[str, Scalar]], name: str) -> float | None:
 def _mean(rows: list[dict[str, Scalar]], name: str) -> float | None:
     total = _sum(rows, name)
     return total / len(rows) if total is not None and rows else None
-
-
-def _whole(value: float | None) -> int | None:
-    return int(value) if value is not None else None

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from .values import whole
+
 _ESCAPES = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC: titles, links, clipboard
     r"|\x1b[PX^_].*?(?:\x1b\\|$)"  # DCS, SOS, PM, APC
@@ -75,6 +77,9 @@ def split_line(text: str) -> tuple[str | Progress, ...]:
                 parts.append(rest.strip("\n"))
                 break
             progress = _progress(match)
+            if progress is None:
+                parts.append(rest.strip("\n"))
+                break
             if parts and isinstance(parts[-1], Progress) and parts[-1].total == progress.total:
                 parts.pop()
             parts.append(progress)
@@ -88,13 +93,17 @@ def parse_progress(text: str) -> Progress | None:
     return bars[-1] if bars else None
 
 
-def _progress(match: re.Match[str]) -> Progress:
+def _progress(match: re.Match[str]) -> Progress | None:
+    """The bar; ``None`` when its counts are no numbers."""
+    done, total, percent = whole(match["done"]), whole(match["total"]), whole(match["percent"])
+    if done is None or total is None or percent is None:
+        return None
     times = _TIMES.search(match["times"])
     return Progress(
         label=_DETAIL.sub("", match["label"]).strip(),
-        done=int(match["done"]),
-        total=int(match["total"]),
-        percent=int(match["percent"]),
+        done=done,
+        total=total,
+        percent=percent,
         elapsed_s=_seconds(times["elapsed"]) if times else None,
         left_s=_seconds(times["left"]) if times else None,
     )
@@ -104,7 +113,7 @@ def _seconds(clock: str) -> float | None:
     """Seconds of ``mm:ss`` or ``h:mm:ss``."""
     total = 0
     for part in clock.split(":"):
-        if not part.isdigit():
+        if (number := whole(part)) is None:
             return None
-        total = total * 60 + int(part)
+        total = total * 60 + number
     return float(total)

@@ -6,13 +6,13 @@ tried once and remembered. httpx is imported on the first request: its import co
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ..evidence.values import read_json
 from .transport import HostError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class EngineHttp:
         """
         body = await self._request("POST", "/set_internal_state", {"server_args": dict(values)}, key=self._admin_key)
         try:
-            answer = json.loads(body)
+            answer = read_json(body)
         except ValueError:
             answer = None
         if isinstance(answer, bool):
@@ -130,12 +130,8 @@ class EngineHttp:
         parameters = {"temperature": 0, "max_new_tokens": max_tokens}
         body = await self._request("POST", "/generate", {"text": prompt, "sampling_params": parameters}, timeout=timeout)
         try:
-            answer = json.loads(body)
-            meta = answer["meta_info"]
-            found = ProbeAnswer(
-                str(answer["text"]), int(meta["completion_tokens"]), meta.get("spec_verify_ct"), time.monotonic() - begun
-            )
-        except (ValueError, KeyError, TypeError, AttributeError):
+            found = _probe_answer(read_json(body), time.monotonic() - begun)
+        except (ValueError, KeyError):
             raise EngineHttpError(HttpFailure.BROKEN, f"the answer to a prompt cannot be read: {body[:120]!r}") from None
         if found.completion_tokens < 1:
             raise EngineHttpError(HttpFailure.BROKEN, "the engine answered a prompt without a single token")
@@ -199,6 +195,17 @@ class EngineHttp:
         raise _failed(path, response.status_code, response.content)
 
 
+def _probe_answer(body: object, seconds: float) -> ProbeAnswer:
+    """Raises: ValueError, KeyError: the answer is not one of ``/generate``."""
+    meta = body["meta_info"] if isinstance(body, dict) else None
+    if not isinstance(body, dict) or not isinstance(meta, dict):
+        raise ValueError("no object with meta_info")
+    tokens, verifies = meta["completion_tokens"], meta.get("spec_verify_ct")
+    if not isinstance(tokens, int) or isinstance(tokens, bool):
+        raise ValueError("completion_tokens is no number")
+    return ProbeAnswer(str(body["text"]), tokens, verifies if isinstance(verifies, int) else None, seconds)
+
+
 def _failed(path: str, status: int, body: bytes) -> EngineHttpError:
     if status in (401, 403):
         text = "the engine refuses the key: its command line has another --api-key than the one that is running, or none"
@@ -214,7 +221,7 @@ def _failed(path: str, status: int, body: bytes) -> EngineHttpError:
 def _message(body: bytes) -> str:
     """The error text of an OpenAI-style or FastAPI answer; the first line of anything else."""
     try:
-        answer = json.loads(body)
+        answer = read_json(body)
         error = answer.get("error", answer) if isinstance(answer, dict) else answer
         found = error.get("message") or error.get("detail") if isinstance(error, dict) else error
         return str(found)[:300] if found else ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 
 from ..evidence.journal import LogLine
+from ..evidence.values import read_json
 from .supervisor_log import LINE_LIMIT, LOG_NAME, MANAGER, OLD_LOG_NAME, cursor_of, first_offset, offset_of
 from .transport import FileStat, HostFileError, Transport
 
@@ -19,19 +19,24 @@ _HEAD = 2 * LINE_LIMIT
 def read_line(raw: bytes) -> LogLine | None:
     """One stored line; ``None`` when it is not one (a line cut by a crash)."""
     try:
-        fields = json.loads(raw)
+        fields = read_json(raw)
+        if not isinstance(fields, dict):
+            return None
         manager = fields["SYSLOG_IDENTIFIER"] == MANAGER
+        text, cursor, invocation = fields["MESSAGE"], fields["__CURSOR"], fields["_SYSTEMD_INVOCATION_ID"]
+        if not (isinstance(text, str) and isinstance(cursor, str) and isinstance(invocation, str)):
+            return None
         return LogLine(
-            text=fields["MESSAGE"],
-            cursor=fields["__CURSOR"],
+            text=text,
+            cursor=cursor,
             at=int(fields["__REALTIME_TIMESTAMP"]) / 1e6,
-            invocation_id=fields["_SYSTEMD_INVOCATION_ID"],
+            invocation_id=invocation,
             pid=int(fields["_PID"]),
             priority=int(fields["PRIORITY"]),
             origin="gap" if "N_DROPPED" in fields else "manager" if manager else "engine",
             number=int(fields["LINE_OF_START"]) if "LINE_OF_START" in fields else None,
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -11,6 +10,7 @@ from types import TracebackType
 import httpx
 from httpx_sse import EventSource, SSEError
 
+from ..evidence.values import read_json
 from .records import Chunk, RequestRecord
 from .request import Endpoint, PromptRequest, request_body
 from .stream import DONE, StreamReader, error_message, reader_for
@@ -98,7 +98,7 @@ class PromptClient:
     def _refusal(self, endpoint: Endpoint, status: int, body: bytes) -> str:
         text = body.decode("utf-8", "replace")
         try:
-            message = error_message(json.loads(text)) or text
+            message = error_message(read_json(text)) or text
         except ValueError:
             message = text
         message = " ".join(message.split())[:400] or "no reason given"

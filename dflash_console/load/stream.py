@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..evidence.values import read_json
 from .records import Chunk, CommitSource, RequestRecord, SpeedSource, mean_commit_length
 from .request import Endpoint
 
@@ -248,7 +249,7 @@ def _event(data: str, figures: _Figures) -> Mapping[str, object] | None:
     if data.strip() in ("", DONE):
         return None
     try:
-        event = json.loads(data)
+        event = read_json(data)
     except ValueError:
         figures.error = f"the server sent an event that is not JSON: {data[:80]}"
         return None
