@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from dflash_console import cli
+from dflash_console.apply import hot, restart
 from dflash_console.config import parse_config
 from dflash_console.knobs import KNOBS, KnobError, find_knob, parse_settings
+from dflash_console.paths import default_paths
+from dflash_console.session import EMBEDDED_UNIT
 
 PROJECT = Path(__file__).parents[2]
 DOCUMENTS = ("README.md", "docs/guide.md", "docs/configuration.md", "docs/confirmation.md")
@@ -50,6 +53,22 @@ def test_every_command_in_the_documents_is_understood(line: str) -> None:
         parse_settings(vars(given).get("settings", ()))
     except KnobError as problem:
         pytest.fail(str(problem))
+
+
+@pytest.mark.parametrize("stage", sorted({*restart.STAGES, *hot.STAGES}))
+def test_every_stage_of_an_apply_is_explained(stage: str) -> None:
+    assert re.search(rf"(\| |, |\*){stage}(,| \||\*)", text("docs/confirmation.md"))
+
+
+def test_the_file_of_the_embedded_engine_is_where_the_documents_say() -> None:
+    place = default_paths().service(EMBEDDED_UNIT) / "service.toml"
+    (said,) = re.findall(r"`(\S+/service\.toml)` in the state folder", text("docs/configuration.md"))
+    assert default_paths().state / said == place
+
+
+def test_the_readme_puts_the_commands_on_the_path_before_it_uses_them() -> None:
+    first = next(block for block in blocks("README.md", "sh") if "ddtree-console" in block)
+    assert first.startswith(". .venv/bin/activate")
 
 
 def test_the_configuration_example_is_valid_and_whole() -> None:
