@@ -6,12 +6,14 @@ tried once and remembered. httpx is imported on the first request: its import co
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ..evidence.secrets import mask_text
 from ..evidence.values import read_json
 from .transport import HostError
 
@@ -55,6 +57,8 @@ class ProbeAnswer:
 
 _RENAMED = {"server_info": ("/server_info", "/get_server_info"), "loads": ("/v1/loads", "/get_load")}
 _METRICS_OFF = "the engine has no /metrics: start it with --enable-metrics to see live figures"
+MAX_ANSWER = 32 << 20
+"""Bytes of one answer. A large server's ``/metrics`` has less than one MiB, its ``/server_info`` some KiB."""
 PROBE_PROMPT = "The three primary colours are"
 
 
@@ -168,31 +172,49 @@ class EngineHttp:
         import httpx
 
         key = key or self._key
-        if self._client is None:
-            # Proxies of the environment must not see requests to a host's own loopback. Engines are spoken to in plain HTTP
-            # over loopback or a forward, so the CA bundle (5 MB, 50 ms) is never needed.
-            self._client = httpx.AsyncClient(base_url=self._base_url, follow_redirects=True, trust_env=False, verify=False)
+        if key is not None and not (key.isascii() and key.isprintable()):
+            # Checked here, because the library's complaint would quote it.
+            text = "the key on the engine's command line has characters that no HTTP header can carry"
+            raise EngineHttpError(HttpFailure.KEY, text)
+        limit = timeout or self._timeout
         try:
-            response = await self._client.request(
-                method,
-                path,
-                json=body,
-                headers={"Authorization": f"Bearer {key}"} if key else None,
-                timeout=httpx.Timeout(timeout or self._timeout, connect=2.0),
-            )
+            if self._client is None:
+                # Proxies of the environment must not see requests to a host's own loopback. Engines are spoken to in plain HTTP
+                # over loopback or a forward, so the CA bundle (5 MB, 50 ms) is never needed.
+                self._client = httpx.AsyncClient(base_url=self._base_url, follow_redirects=True, trust_env=False, verify=False)
+            # httpx's own limits are between two pieces of an answer: one that drips in without an end would never hit them.
+            async with asyncio.timeout(limit + 2.0):
+                status, content = await self._exchange(method, path, body, key, limit)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             text = f"nothing answers at {self._base_url}: the engine is down or still loading"
             raise EngineHttpError(HttpFailure.NOT_LISTENING, text) from error
-        except httpx.TimeoutException as error:
-            text = f"{path} did not answer within {timeout or self._timeout:g} s"
+        except (httpx.TimeoutException, TimeoutError) as error:
+            text = f"{path} did not answer within {limit:g} s"
             raise EngineHttpError(HttpFailure.SILENT, text) from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise EngineHttpError(
-                HttpFailure.BROKEN, f"the connection broke during {path}: {error or type(error).__name__}"
-            ) from error
-        if response.status_code < 300:
-            return response.content
-        raise _failed(path, response.status_code, response.content)
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+            text = f"the connection broke during {path}: {error or type(error).__name__}"
+            raise EngineHttpError(HttpFailure.BROKEN, text) from error
+        if status < 300:
+            return content
+        raise _failed(path, status, content)
+
+    async def _exchange(
+        self, method: str, path: str, body: Mapping[str, object] | None, key: str | None, timeout: float
+    ) -> tuple[int, bytes]:
+        """Status and body of one request; a body that no engine sends is not read to its end."""
+        import httpx
+
+        assert self._client is not None
+        headers = {"Authorization": f"Bearer {key}"} if key else None
+        limits = httpx.Timeout(timeout, connect=2.0)
+        async with self._client.stream(method, path, json=body, headers=headers, timeout=limits) as response:
+            content = bytearray()
+            async for piece in response.aiter_bytes():
+                content += piece
+                if len(content) > MAX_ANSWER:
+                    text = f"the answer to {path} has more than {MAX_ANSWER >> 20} MiB: this is no engine's"
+                    raise EngineHttpError(HttpFailure.BROKEN, text)
+            return response.status_code, bytes(content)
 
 
 def _probe_answer(body: object, seconds: float) -> ProbeAnswer:
@@ -213,7 +235,7 @@ def _failed(path: str, status: int, body: bytes) -> EngineHttpError:
     if status == 404:
         text = _METRICS_OFF if path.startswith("/metrics") else f"this engine has no {path.split('?')[0]}"
         return EngineHttpError(HttpFailure.MISSING, text, status)
-    said = _message(body)
+    said = mask_text(_message(body))
     failure = HttpFailure.REFUSED if status < 500 else HttpFailure.BROKEN
     return EngineHttpError(failure, f"{path.split('?')[0]} answered {status}{f': {said}' if said else ''}", status)
 

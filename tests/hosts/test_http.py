@@ -185,3 +185,63 @@ def test_an_address_never_shows_its_key() -> None:
     assert address is not None
     assert address.api_key == "sk-secret"
     assert "sk-secret" not in repr(address)
+
+
+@asynccontextmanager
+async def dripping(piece: bytes, pause: float) -> AsyncIterator[str]:
+    """A server whose answers never end."""
+
+    gone = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")
+            while True:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(pause)
+        except ConnectionError:
+            writer.close()
+        finally:
+            gone.set()
+
+    port = free_port()
+    async with await asyncio.start_server(answer, "127.0.0.1", port):
+        yield f"http://127.0.0.1:{port}"
+        async with asyncio.timeout(5):
+            await gone.wait()
+
+
+async def test_an_answer_that_drips_in_without_an_end_is_given_up_in_time() -> None:
+    async with dripping(b" ", 0.05) as url, client(url, timeout=0.2) as http, asyncio.timeout(10):
+        assert (await failure(http, "server_info")).failure is HttpFailure.SILENT
+
+
+async def test_an_answer_without_bounds_is_not_read_into_memory() -> None:
+    async with dripping(b"x" * (1 << 20), 0.0) as url, client(url, timeout=20) as http:
+        error = await failure(http, "metrics")
+    assert error.failure is HttpFailure.BROKEN
+    assert "32 MiB" in str(error)
+
+
+@pytest.mark.parametrize("key", ["ключ", "two\nlines", "tab\there"])
+async def test_a_key_that_cannot_be_sent_is_said_without_being_shown(key: str) -> None:
+    async with client("http://127.0.0.1:9", key) as http:
+        error = await failure(http, "server_info")
+    assert error.failure is HttpFailure.KEY
+    assert key not in str(error)
+
+
+@pytest.mark.parametrize("host", ["a b", "exa\x7fmple", "é" * 80, "[::"])
+async def test_a_host_that_is_no_address_is_an_error_in_words(host: str) -> None:
+    async with client(f"http://{host}:1") as http:
+        await failure(http, "server_info")
+
+
+async def test_an_engine_that_quotes_a_key_in_its_error_does_not_get_it_onto_the_screen() -> None:
+    def routes(path: str, headers: dict[str, str]) -> Answer:
+        return 500, "", b'{"error":{"message":"bad call: api_key=sk-secret-123"}}'
+
+    async with serving(routes) as server, client(server.url) as http:
+        assert "sk-secret-123" not in str(await failure(http, "server_info"))
