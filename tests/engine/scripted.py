@@ -221,7 +221,7 @@ class ScriptedEngine:
         )
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Poll until ``condition`` holds; whether it came to hold in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -327,13 +327,17 @@ def test_decode_lines_come_every_so_many_rounds_also_over_several_short_answers(
     target: TargetModel, texts: list[list[int]]
 ) -> None:
     log = Recorder()
+    awake = 0.0
     with running(tiny_engine(target, log=log, interval=4)) as engine:
         for index in range(4):
+            begun = time.perf_counter()
             submit(engine, str(index), texts[0], greedy(4)).wait()
+            awake += time.perf_counter() - begun
             time.sleep(0.3)
-    # Four answers of three rounds each make three intervals; the pauses between them do not count as decoding.
+    # Four answers of three rounds each make three intervals; the pauses between them do not count as decoding, however slowly
+    # a busy machine decodes.
     assert len(log.decode) == 3
-    assert all(event.gen_throughput > 4 / 0.3 for event in log.decode)
+    assert sum(4 / event.gen_throughput for event in log.decode) < awake + 0.3
     assert all(event.accept_length is None for event in log.decode)
 
 
