@@ -17,6 +17,7 @@ from pathlib import Path
 from engine_launch.commands.checkpoint import CheckpointError, read_checkpoint
 from engine_launch.commands.drafter import DEFAULT_TARGET
 from engine_launch.commands.serve import has_gpu, has_sglang
+from engine_launch.embedded.options import PACKAGED_DRAFTER
 from engine_launch.spec.drafter_check import Severity, check_drafter
 
 EMBEDDED_PACKAGES = ("torch", "safetensors", "tokenizers", "gguf", "jinja2", "starlette", "uvicorn")
@@ -117,8 +118,6 @@ def check_model() -> Check:
 
 
 def check_drafter_files() -> Check:
-    from engine_launch.embedded.server_options import PACKAGED_DRAFTER
-
     try:
         checkpoint = read_checkpoint(PACKAGED_DRAFTER)
     except CheckpointError as error:

@@ -11,39 +11,10 @@ from torch import Tensor
 from engine_launch.embedded.api import EngineError
 from engine_launch.embedded.drafter import DFlashDrafter
 from engine_launch.embedded.target import TargetModel
-from engine_launch.spec.drafter_config import DrafterConfig
+from engine_launch.spec.drafter_check import expected_shapes
 
 if TYPE_CHECKING:
     from engine_launch.embedded.factory import DrafterPlan
-
-Shape = tuple[int, ...]
-
-
-def expected_shapes(config: DrafterConfig, taps: int, target_hidden: int) -> dict[str, Shape]:
-    """Names and shapes of a DFlash checkpoint's tensors."""
-    hidden, inner, head = config.hidden_size, config.intermediate_size, config.head_dim
-    q, kv = config.num_attention_heads * head, config.num_key_value_heads * head
-    shapes: dict[str, Shape] = {
-        "fc.weight": (hidden, taps * target_hidden),
-        "hidden_norm.weight": (hidden,),
-        "norm.weight": (hidden,),
-    }
-    for layer in range(config.num_layers):
-        prefix = f"layers.{layer}."
-        shapes |= {
-            prefix + "input_layernorm.weight": (hidden,),
-            prefix + "post_attention_layernorm.weight": (hidden,),
-            prefix + "self_attn.q_proj.weight": (q, hidden),
-            prefix + "self_attn.k_proj.weight": (kv, hidden),
-            prefix + "self_attn.v_proj.weight": (kv, hidden),
-            prefix + "self_attn.o_proj.weight": (hidden, q),
-            prefix + "self_attn.q_norm.weight": (head,),
-            prefix + "self_attn.k_norm.weight": (head,),
-            prefix + "mlp.gate_proj.weight": (inner, hidden),
-            prefix + "mlp.up_proj.weight": (inner, hidden),
-            prefix + "mlp.down_proj.weight": (hidden, inner),
-        }
-    return shapes
 
 
 def load_drafter(plan: DrafterPlan, target: TargetModel, context_length: int) -> DFlashDrafter:

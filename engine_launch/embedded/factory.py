@@ -23,16 +23,16 @@ from engine_launch.embedded.events import (
     SchedulerReady,
 )
 from engine_launch.embedded.model_files import find_prepared, prepare, resolve_model
-from engine_launch.embedded.options import CHUNKED_PREFILL_SIZE, MAX_BLOCK_SIZE, EngineOptions
+from engine_launch.embedded.options import CHUNKED_PREFILL_SIZE, MAX_BLOCK_SIZE, PACKAGED_DRAFTER, EngineOptions
 from engine_launch.embedded.target_config import TargetConfig
-from engine_launch.spec.drafter_config import DrafterConfig, DrafterConfigError, default_target_layers, load_drafter_config
+from engine_launch.spec.drafter_check import Severity, TargetShape, check_drafter, taps
+from engine_launch.spec.drafter_config import DrafterConfig, DrafterConfigError, load_drafter_config
 
 if TYPE_CHECKING:
     from engine_launch.embedded.drafter import DFlashDrafter
     from engine_launch.embedded.engine import EmbeddedEngine
     from engine_launch.embedded.target import TargetModel
 
-PACKAGED_DRAFTER = Path(__file__).parent.parent / "weights" / "smollm2-135m-dflash"
 BACKEND = "torch_native"
 """SGLang's name for attention in plain torch."""
 POOL_SHARE = 0.5
@@ -98,30 +98,21 @@ def plan_drafter(options: EngineOptions, config: DrafterConfig, target: TargetCo
         EngineError: they do not fit.
     """
     folder = options.draft_path or PACKAGED_DRAFTER
-    taps = config.target_layer_ids or default_target_layers(config.num_layers, target.num_hidden_layers)
-    mismatch = ""
-    if config.hidden_size != target.hidden_size:
-        mismatch = f"its hidden size is {config.hidden_size}, the target's {target.hidden_size}"
-    elif config.vocab_size != target.vocab_size:
-        mismatch = f"its vocabulary has {config.vocab_size} tokens, the target's {target.vocab_size}"
-    elif config.num_target_layers not in (None, target.num_hidden_layers):
-        mismatch = f"it was trained for {config.num_target_layers} target layers, this target has {target.num_hidden_layers}"
-    elif max(taps) >= target.num_hidden_layers:
-        mismatch = f"it taps layer {max(taps)}, the target's last is {target.num_hidden_layers - 1}"
-    elif config.mask_token_id is None:
-        mismatch = "its config.json names no mask_token_id"
-    elif config.rope_scaling_type is not None:
-        mismatch = f"it uses {config.rope_scaling_type} RoPE scaling, which the embedded engine does not run"
-    elif config.architecture != "DFlashDraftModel":
-        mismatch = f"{config.architecture} is not run by the embedded engine"
-    if mismatch or config.mask_token_id is None:
-        raise EngineError(f"the drafter {folder} does not fit: {mismatch}")
+    shape = TargetShape("the target", target.hidden_size, target.num_hidden_layers, target.vocab_size)
+    found = check_drafter(config, shape, None)
+    errors = [finding.message for finding in found if finding.severity is Severity.ERROR]
+    if config.rope_scaling_type is not None:
+        errors.append(f"it uses {config.rope_scaling_type} RoPE scaling, which the embedded engine does not run.")
+    if config.architecture != "DFlashDraftModel":
+        errors.append(f"{config.architecture} is not run by the embedded engine.")
+    if errors or config.mask_token_id is None:
+        raise EngineError(f"the drafter {folder} does not fit: {errors[0]}")
     window = {"config": config.sliding_window or 0, "off": 0}.get(str(options.layers_window))
     layers_window = int(options.layers_window) if window is None else window
     return DrafterPlan(
         folder=folder,
         config=config,
-        taps=taps,
+        taps=taps(config, shape),
         mask_token_id=config.mask_token_id,
         block_size=config.block_size if options.block_size is None else options.block_size,
         layers_window=layers_window if config.sliding_layers else 0,

@@ -8,11 +8,10 @@ from typing import Literal
 
 from engine_launch.embedded.api import Algorithm
 
-DEFAULT_BLOCK_SIZE = 8
+PACKAGED_DRAFTER = Path(__file__).resolve().parent.parent / "weights" / "smollm2-135m-dflash"
 DEFAULT_TREE_BUDGET = 8
 DEFAULT_TREE_TOPK = 4
 DEFAULT_MAX_RUNNING_REQUESTS = 8
-DEFAULT_CONTEXT_LENGTH = 8192
 DEFAULT_DECODE_LOG_INTERVAL = 40
 MAX_BLOCK_SIZE = 256
 """Anchor and drafts: the target's rotary table reaches so far beyond the context."""

@@ -12,8 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY_BYTES = 1 << 20
 """A prompt that fills a context of 8192 tokens is about 40 kB of text."""
-BODY_SECONDS = 30.0
-"""From the request's head to the last byte of its body."""
+BODY_SECONDS = 8.0
+"""From the request's head to the last byte of its body. Less than the orderly end may take, which would else have to cancel
+whoever still waits for one."""
 
 
 class BodyError(Exception):

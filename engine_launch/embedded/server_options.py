@@ -14,13 +14,13 @@ from engine_launch.embedded.options import (
     DEFAULT_MAX_RUNNING_REQUESTS,
     DEFAULT_TREE_BUDGET,
     DEFAULT_TREE_TOPK,
+    PACKAGED_DRAFTER,
     EngineOptions,
 )
 from engine_launch.spec.checks import algorithm, block_size
 from engine_launch.spec.flags import ParsedFlags
 
 DEFAULT_MODEL_NAME = "SmolLM2-135M-Instruct"
-PACKAGED_DRAFTER = Path(__file__).resolve().parent.parent / "weights" / "smollm2-135m-dflash"
 
 
 @dataclass(frozen=True)

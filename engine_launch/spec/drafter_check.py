@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from engine_launch.spec.drafter_config import DrafterConfig
+from engine_launch.spec.drafter_config import DrafterConfig, default_target_layers
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Tensor name → shape, as a safetensors header lists them."""
@@ -40,13 +40,22 @@ class TargetShape:
     vocab_size: int
 
 
-def expected_shapes(config: DrafterConfig, target: TargetShape) -> dict[str, tuple[int, ...]]:
-    """Every tensor of a DFlash checkpoint (z-lab's names) with its shape ``[out, in]``."""
+def taps(config: DrafterConfig, target: TargetShape) -> tuple[int, ...]:
+    """The target layers that it reads: as configured, else those that DFlash's own formula picks for this target."""
+    return config.target_layer_ids or default_target_layers(config.num_layers, target.num_layers)
+
+
+def expected_shapes(config: DrafterConfig, tapped: int, target_hidden: int) -> dict[str, tuple[int, ...]]:
+    """Every tensor of a DFlash checkpoint (z-lab's names) with its shape ``[out, in]``.
+
+    Args:
+        tapped: how many target layers it reads.
+        target_hidden: the target's hidden size.
+    """
     hidden, ffn = config.hidden_size, config.intermediate_size
     q, kv = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
-    taps = config.target_layer_ids or ()
     shapes: dict[str, tuple[int, ...]] = {
-        "fc.weight": (hidden, len(taps) * target.hidden_size),
+        "fc.weight": (hidden, tapped * target_hidden),
         "hidden_norm.weight": (hidden,),
         "norm.weight": (hidden,),
     }
@@ -93,22 +102,16 @@ def _config_errors(config: DrafterConfig, target: TargetShape) -> list[str]:
         errors.append(f"vocab_size is {config.vocab_size}, but {target.name}'s is {target.vocab_size}.")
     if config.num_target_layers is not None and config.num_target_layers != target.num_layers:
         errors.append(f"num_target_layers is {config.num_target_layers}, but {target.name} has {target.num_layers} layers.")
-    if config.target_layer_ids is None:
-        errors.append("neither target_layer_ids nor num_target_layers say which target layers it reads.")
-    elif max(config.target_layer_ids) >= target.num_layers:
-        errors.append(
-            f"target_layer_ids names layer {max(config.target_layer_ids)}, but {target.name}'s layers are 0 to "
-            f"{target.num_layers - 1}."
-        )
+    last_tap = max(taps(config, target))
+    if last_tap >= target.num_layers:
+        errors.append(f"target_layer_ids names layer {last_tap}, but {target.name}'s layers are 0 to {target.num_layers - 1}.")
     if config.mask_token_id is None:
         errors.append("dflash_config.mask_token_id is missing.")
     return errors
 
 
 def _tensor_errors(config: DrafterConfig, target: TargetShape, shapes: Shapes) -> list[str]:
-    if config.target_layer_ids is None:
-        return []
-    expected = expected_shapes(config, target)
+    expected = expected_shapes(config, len(taps(config, target)), target.hidden_size)
     missing = [name for name in expected if name not in shapes]
     wrong = [name for name, shape in expected.items() if name in shapes and tuple(shapes[name]) != shape]
     errors = []

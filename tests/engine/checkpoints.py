@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from engine_launch.spec.drafter_check import TargetShape, expected_shapes
+from engine_launch.spec.drafter_check import expected_shapes
 from engine_launch.spec.drafter_config import parse_drafter_config
 
-TARGET = TargetShape("SmolLM2-135M-Instruct", hidden_size=576, num_layers=30, vocab_size=49152)
+TARGET_HIDDEN = 576
 DRAFTER_CONFIG = {
     "architectures": ["DFlashDraftModel"],
     "hidden_size": 576,
@@ -31,14 +31,18 @@ DRAFTER_CONFIG = {
 }
 
 
+def _shapes() -> dict[str, tuple[int, ...]]:
+    config = parse_drafter_config(json.dumps(DRAFTER_CONFIG))
+    return expected_shapes(config, len(config.target_layer_ids or ()), TARGET_HIDDEN)
+
+
 def write_drafter(folder: Path, **changes: object) -> Path:
     """A checkpoint whose header lists every tensor and whose file has their size (a hole, no data)."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {**DRAFTER_CONFIG, **changes}
     (folder / "config.json").write_text(json.dumps(config))
-    shapes = expected_shapes(parse_drafter_config(json.dumps(DRAFTER_CONFIG)), TARGET)
     header, offset = {}, 0
-    for name, shape in shapes.items():
+    for name, shape in _shapes().items():
         size = 2
         for side in shape:
             size *= side
@@ -54,13 +58,12 @@ def write_drafter(folder: Path, **changes: object) -> Path:
 def write_untrained_drafter(folder: Path) -> Path:
     """A checkpoint that loads and drafts nonsense: small random projections, norms of one."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(DRAFTER_CONFIG)
-    (folder / "config.json").write_text(text)
+    (folder / "config.json").write_text(json.dumps(DRAFTER_CONFIG))
     random = np.random.default_rng(0)
     save_file(
         {
             name: (np.ones(shape) if len(shape) == 1 else random.normal(0, 0.02, shape)).astype(np.float32)
-            for name, shape in expected_shapes(parse_drafter_config(text), TARGET).items()
+            for name, shape in _shapes().items()
         },
         folder / "model.safetensors",
     )

@@ -12,11 +12,11 @@ from torch import Tensor
 from engine_launch.embedded.api import Algorithm, GenerateRequest, RequestOverrides, SamplingParams, Settings, TokenEvent
 from engine_launch.embedded.draft_kv import DraftKV
 from engine_launch.embedded.drafter import ContextRows, DFlashDrafter, Drafter, DraftQuery
-from engine_launch.embedded.drafter_loader import expected_shapes
 from engine_launch.embedded.engine import EmbeddedEngine, EngineLimits
 from engine_launch.embedded.events import EngineLog, SilentLog
 from engine_launch.embedded.target import TargetModel
 from engine_launch.embedded.target_config import TargetConfig
+from engine_launch.spec.drafter_check import expected_shapes
 from engine_launch.spec.drafter_config import DrafterConfig, LayerType
 
 # Models this small gain nothing from a second thread, and waiting for it is slow on a busy machine.

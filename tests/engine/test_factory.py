@@ -89,11 +89,14 @@ def test_a_drafter_without_weights_is_named(options: EngineOptions) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_size": 1024}, "hidden size is 1024, the target's 576"),
-        ({"vocab_size": 1000}, "vocabulary has 1000 tokens"),
-        ({"num_target_layers": 36}, "trained for 36 target layers, this target has 30"),
-        ({"num_target_layers": None, "dflash_config": {"mask_token_id": 16, "target_layer_ids": [30]}}, "taps layer 30"),
-        ({"dflash_config": {"target_layer_ids": [1]}}, "names no mask_token_id"),
+        ({"hidden_size": 1024}, "hidden_size is 1024, but the target's is 576"),
+        ({"vocab_size": 1000}, "vocab_size is 1000"),
+        ({"num_target_layers": 36}, "num_target_layers is 36, but the target has 30 layers"),
+        (
+            {"num_target_layers": None, "dflash_config": {"mask_token_id": 16, "target_layer_ids": [30]}},
+            "target_layer_ids names layer 30",
+        ),
+        ({"dflash_config": {"target_layer_ids": [1]}}, "mask_token_id is missing"),
         ({"rope_scaling": {"type": "yarn"}}, "yarn RoPE scaling"),
         ({"architectures": ["DFlash2DraftModel"]}, "DFlash2DraftModel is not run"),
     ],

@@ -170,6 +170,17 @@ def test_second_signal_ends_running_answers_with_abort(started: Process, number:
     assert "Traceback" not in started.log.read_text()
 
 
+@pytest.mark.slow
+def test_half_a_request_does_not_spoil_the_end(started: Process) -> None:
+    address = ("127.0.0.1", int(started.url.rsplit(":", 1)[1]))
+    with socket.create_connection(address) as head, socket.create_connection(address) as body:
+        head.sendall(b"POST /generate HTTP/1.1\r\nHost:")
+        body.sendall(b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        assert httpx.get(started.url + "/health").status_code == 200
+        assert started.stop() == 0
+    assert "Traceback" not in started.log.read_text()
+
+
 def test_server_can_be_started_again_on_its_port_at_once(started: Process, tmp_path: Path) -> None:
     port = int(started.url.rsplit(":", 1)[1])
     with httpx.stream("POST", started.url + "/generate", json={"text": "x", "stream": True}) as response:
