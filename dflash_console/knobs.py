@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from .evidence.secrets import MASK, is_secret_name
+
 Value = int | float | str | bool
 """A setting's canonical value."""
 
@@ -96,6 +98,15 @@ class Knob:
     default: Value | None = None
     """The same as a canonical value; ``None`` when the engine chooses (by model, memory or drafter)."""
 
+    @property
+    def secret(self) -> bool:
+        """The value is a key, a token or a password: it is set, and never shown, stored or compared in the open."""
+        return any(is_secret_name(flag) for flag in self.flags)
+
+    def shown(self, value: Value | None) -> Value | None:
+        """``value`` as records and screens may hold it."""
+        return MASK if self.secret and value is not None else value
+
     def parse(self, text: str) -> Value:
         """The canonical value of ``text`` as a user or a source wrote it.
 
@@ -103,6 +114,8 @@ class Knob:
             KnobError: the setting cannot take it.
         """
         raw = text.strip().strip("'\"")
+        if self.secret and raw == MASK:
+            raise KnobError(f"{self.name}: {MASK} stands for the value that is not shown; give the new one itself")
         value = _PARSERS[self.kind](self, raw)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             if self.minimum is not None and value < self.minimum:
@@ -234,7 +247,7 @@ def _text(knob: Knob, raw: str) -> Value:
     if not raw:
         raise KnobError(f"{knob.name} needs a value")
     if raw.startswith("--"):
-        raise KnobError(f"{knob.name} cannot be {_quoted(raw)}: the engine would take that for another flag")
+        raise KnobError(f"{knob.name} cannot begin with --: the engine would take that for another flag")
     if _UNWRITABLE.search(raw):
         raise KnobError(f"{knob.name} takes one line of plain text, without control characters")
     return raw

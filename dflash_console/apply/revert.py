@@ -94,4 +94,5 @@ def backwards(plan: Plan, command: tuple[str, ...], *, written: bool) -> Plan:
 
 def _asked(command: tuple[str, ...], change: KnobChange) -> Value | None:
     knob = find_knob(change.knob)
-    return flag_value(command, knob).value if flag_value(command, knob).given else UNGIVEN.get(knob.name)
+    given = flag_value(command, knob)
+    return knob.shown(given.value) if given.given else UNGIVEN.get(knob.name)

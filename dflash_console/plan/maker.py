@@ -117,7 +117,7 @@ def _changes(state: HostState, change: Change, mode: Mode, *, quiet: bool) -> tu
         how = proof_words(knob, sources)
         if mode is Mode.HOT:
             how = f"its change line in this start's log and {how.rpartition(' and ')[2]}"
-        found.append(KnobChange(name, _old_value(state, name), value, sources, how))
+        found.append(KnobChange(name, _old_value(state, name), knob.shown(value), sources, how))
     return tuple(found)
 
 

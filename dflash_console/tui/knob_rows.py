@@ -32,7 +32,7 @@ def knob_rows(state: HostState, change: DraftChange) -> list[KnobRow]:
 def _row(state: HostState, change: DraftChange, knob: Knob) -> KnobRow:
     now, origin = _now(state, knob)
     edited = knob.name in change.values
-    new = show_value(change.values[knob.name]) if edited else now
+    new = show_value(knob.shown(change.values[knob.name])) if edited else now
     if edited:
         hot = takes_hot(state, knob.name)
         running = state.service is not None and state.service.value.state is RunState.RUNNING

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..knobs import KNOBS, Value, show_value
+from ..knobs import KNOBS, Value, find_knob, show_value
 from .facts import current_value
 from .link import LinkError
 
@@ -68,7 +68,7 @@ def choose_profile(app: ConsoleApp) -> None:
 
 def words(settings: Mapping[str, Value]) -> str:
     """``algorithm DDTREE, window off, budget 8``."""
-    return ", ".join(f"{_SHORT.get(name, name)} {show_value(value)}" for name, value in settings.items())
+    return ", ".join(f"{_SHORT.get(name, name)} {show_value(find_knob(name).shown(value))}" for name, value in settings.items())
 
 
 _SHORT = {"draft_window": "window", "layers_window": "layers' window", "tree_budget": "budget", "tree_topk": "top-k"}

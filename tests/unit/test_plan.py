@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dflash_console.apply.revert import backwards
 from dflash_console.evidence.command import flag_value
 from dflash_console.evidence.engine_log import StartLog
 from dflash_console.evidence.journal import LogLine
 from dflash_console.evidence.metrics import Rates
 from dflash_console.evidence.process import ProcessEvidence
+from dflash_console.evidence.secrets import MASK
 from dflash_console.evidence.server import Dialect, parse_server_info
 from dflash_console.hosts.service import ConfigSource, RunState, ServiceConfig, ServiceState
 from dflash_console.hosts.unit_file import new_unit_file, parse_unit_file, replace_command
-from dflash_console.knobs import KNOBS, OFF, Source, Value, find_knob
+from dflash_console.knobs import KNOBS, OFF, KnobError, Source, Value, find_knob
 from dflash_console.plan import Change, Mode, Plan, PlanError, Severity, Survey, make_plan
 from dflash_console.proof import Proof, StartEvidence, proof_sources, prove
 from dflash_console.state import Aged, HostState
@@ -359,3 +361,20 @@ def test_what_can_prove_a_window_depends_on_the_engine_and_its_log(
     dialect: Dialect, quiet: bool, sources: tuple[Source, ...]
 ) -> None:
     assert proof_sources(KNOBS["draft_window"], dialect, quiet=quiet) == sources
+
+
+def test_a_key_that_is_set_is_in_the_text_to_be_written_and_nowhere_that_is_shown_or_stored() -> None:
+    made = plan(state(), {"flag:--api-key": "sk-top-secret"}, Mode.RESTART)
+    assert "sk-top-secret" in made.new_text
+    assert "sk-top-secret" not in repr(made)
+    assert [change.new for change in made.changes] == [MASK]
+    argv = StartEvidence(None, None, made.command)
+    assert prove(find_knob("flag:--api-key"), MASK, argv).proof is Proof.PROVEN
+    back = backwards(made, made.command, written=True)
+    twice = backwards(replace(back, old_command=made.command), made.command, written=True)
+    assert "sk-top-secret" not in f"{back!r}{twice!r}"
+
+
+def test_the_mask_of_a_key_cannot_be_set_as_the_key() -> None:
+    with pytest.raises(KnobError, match="not shown"):
+        find_knob("flag:--api-key").parse(MASK)

@@ -234,12 +234,13 @@ class ConfigurePane(Pane):
             flag, _, value = text.partition("=") if "=" in text.split(" ", 1)[0] else text.partition(" ")
             name = f"flag:{flag}"
         try:
-            parsed = find_knob(name).parse(value)
+            knob = find_knob(name)
+            parsed = knob.parse(value)
         except KnobError as error:
             self.notify(str(error), severity="error", markup=False)
             return
         self._end_field()
-        app_of(self).edit(name, parsed)
+        app_of(self).edit(knob.name, parsed)
 
     # Profiles
 
