@@ -184,5 +184,5 @@ class Operations:
             self.show()
         visible = self._view is not None and self._view in app.screen_stack
         if not visible:
-            words = sentence if result is None else f"{result.verdict.value}: {result.reason}"
+            words = sentence if result is None else result.words
             app.notify(words, severity="information" if good else "error", timeout=8, markup=False)

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from dflash_console.evidence.metrics import Rates
 from dflash_console.hosts.service import RunState
+from dflash_console.tui.facts import DriftBadge, Tone, header_facts
 from dflash_console.tui.link import LinkError
+from dflash_console.tui.model import ConsoleModel
 from dflash_console.tui.screens.help import ExplainScreen, HelpScreen
 from dflash_console.tui.widgets.event_list import EventPanel
 from dflash_console.tui.widgets.gpu_panel import GpuPanel
@@ -58,6 +60,8 @@ async def test_old_data_are_called_old(make_app: MakeApp) -> None:
     app = make_app(RecordedLink(state(at=NOW - 42.0)))
     async with running(app):
         assert header(app).split("\n")[0].rstrip().endswith("42 s ago")
+    assert header_facts(state(at=NOW - 42.0), now=NOW, wall=T0, drift=DriftBadge()).age_tone is Tone.WARN
+    assert header_facts(state(at=NOW - 2.0), now=NOW, wall=T0, drift=DriftBadge()).age_tone is Tone.GOOD
 
 
 async def test_an_unknown_setting_is_a_question_mark_and_not_a_value(make_app: MakeApp) -> None:
@@ -93,13 +97,12 @@ async def test_the_plots_move_when_a_new_sample_arrives(make_app: MakeApp) -> No
         await until(lambda: "99.9 tok/s" in app.query_one("#decode", PlotPanel).text, "the new value")
 
 
-async def test_one_reading_is_sampled_once(make_app: MakeApp) -> None:
-    link = RecordedLink(state())
-    app = make_app(link)
-    async with running(app):
-        link.push(state(rates=Rates(decode_tok_s=1.0)))
-        await until(lambda: app.model.state is not None and app.model.state.rates.decode_tok_s == 1.0, "the second snapshot")
-        assert len(app.model.decode) == 1
+def test_one_reading_is_sampled_once() -> None:
+    model = ConsoleModel()
+    assert model.take_state(state(), T0)
+    assert not model.take_state(state(rates=Rates(decode_tok_s=1.0)), T0 + 1)
+    assert model.take_state(state(revision=2), T0 + 2)
+    assert len(model.decode) == 2
 
 
 async def test_a_restart_and_a_hot_change_leave_marks(make_app: MakeApp) -> None:

@@ -57,6 +57,22 @@ async def test_scrolling_up_stops_following_for_good_and_the_view_stands_still(m
         await until(lambda: view.follow and view.scroll_y == view.max_scroll_y, "the newest line in view")
 
 
+async def test_the_view_stands_still_when_old_lines_are_forgotten(make_app: MakeApp) -> None:
+    link = link_with(*MANY)
+    app = make_app(link)
+    async with running(app, (100, 30)) as pilot:
+        await pilot.press("4")
+        view = app.query_one(LogView)
+        await until(lambda: view.rows == 208, "the stored lines")
+        view.book._limit = 208
+        await pilot.press("pageup")
+        top = view.row_text(round(view.scroll_y))
+        link.log_batches.put_nowait(lines([f"new {number}" for number in range(20)], first=300))
+        await until(lambda: view.book.dropped == 20, "the oldest lines to go")
+        await pilot.pause()
+        assert view.row_text(round(view.scroll_y)) == top
+
+
 async def test_the_mouse_wheel_stops_following_too(make_app: MakeApp) -> None:
     app = make_app(link_with(*MANY))
     async with running(app, (100, 30)) as pilot:

@@ -6,7 +6,8 @@ from typing import Protocol, runtime_checkable
 
 from rich.console import Group
 from rich.text import Text
-from textual.widgets import Static
+from textual.geometry import Size
+from textual.widget import Widget
 
 
 @runtime_checkable
@@ -16,7 +17,7 @@ class Recoloured(Protocol):
     def redraw(self) -> None: ...
 
 
-class Panel(Static, can_focus=True):
+class Panel(Widget, can_focus=True):
     """The frame that all panels share.
 
     ``topic`` names the entry of :mod:`dflash_console.tui.topics` that F1 shows for it.
@@ -26,16 +27,31 @@ class Panel(Static, can_focus=True):
     topic = "console"
 
     def __init__(self, title: str, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
-        super().__init__("", id=id, classes=classes, markup=False)
+        super().__init__(id=id, classes=classes)
         self._lines: list[Text] = []
+        self._drawn_for: Size | None = None
+        self._drawing = False
         self._titles: tuple[Text, Text] = (Text(title), Text())
         self.border_title = self._titles[0]
 
     def show_lines(self, lines: list[Text]) -> None:
         """Show these lines; nothing happens when they are what is shown already (an idle screen costs nothing)."""
+        self._drawn_for = self.content_size
         if lines != self._lines:
             self._lines = lines
-            self.update(Group(*lines))
+            if not self._drawing:
+                self.refresh()
+
+    def render(self) -> Group:
+        # A layout can change the size without a Resize event reaching the widget; what is painted must fit all the same.
+        if self.content_size != self._drawn_for:
+            self._drawn_for = self.content_size
+            self._drawing = True
+            try:
+                self.redraw()
+            finally:
+                self._drawing = False
+        return Group(*self._lines)
 
     def show_title(self, title: Text, subtitle: Text | None = None) -> None:
         """Texts in the frame's upper and lower edge, never read as markup."""
