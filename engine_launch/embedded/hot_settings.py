@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from engine_launch.embedded.api import Algorithm, EngineError, RequestOverrides, Settings
 
+HOT_FIELDS: Mapping[str, str] = {
+    "speculative_ddtree_budget": "tree_budget",
+    "speculative_ddtree_topk": "tree_topk",
+    "speculative_draft_window_size": "draft_window",
+    "speculation": "speculation",
+}
+"""Names of ``/set_internal_state`` → fields of :class:`Settings`."""
 MAX_TREE_BUDGET = 1024
 MAX_TREE_TOPK = 64
 MAX_WINDOW = 1 << 20
@@ -34,15 +42,6 @@ def apply_change(current: Settings, startup: Settings, name: str, value: float) 
     if reason:
         return ChangeOutcome(False, old, current, reason)
     return ChangeOutcome(True, old, _changed(current, field, int(value)))
-
-
-HOT_FIELDS = {
-    "speculative_ddtree_budget": "tree_budget",
-    "speculative_ddtree_topk": "tree_topk",
-    "speculative_draft_window_size": "draft_window",
-    "speculation": "speculation",
-}
-"""Names of ``/set_internal_state`` → fields of :class:`Settings`."""
 
 
 def _changed(current: Settings, field: str, value: int) -> Settings:

@@ -86,7 +86,7 @@ class Rounds:
         modes = [state.mode(settings) for state in states]
         trees = self._propose(states, modes)
         with self._timed("verify"):
-            output, rows = self._verify(states, trees)
+            features, rows = self._verify(states, trees)
             results = [
                 self._walk(state, tree, mode, logits)
                 for state, tree, mode, logits in zip(states, trees, modes, rows, strict=True)
@@ -95,10 +95,10 @@ class Rounds:
         with self._timed("commit"):
             for result in results:
                 _kv(result.state).commit(result.path)
-        if output is not None:
+        if features is not None:
             with self._timed("append"):
-                features = torch.split(output, [tree.width for tree in trees])
-                kept = [part[list(result.path)] for part, result in zip(features, results, strict=True)]
+                parts = torch.split(features, [tree.width for tree in trees])
+                kept = [part[list(result.path)] for part, result in zip(parts, results, strict=True)]
                 self._append(states, kept)
         spent = {part: self.seconds[part] - before[part] for part in ROUND_PARTS}
         self.records = {

@@ -16,6 +16,9 @@ from engine_launch.embedded.api import RequestOverrides, SamplingParams
 
 MAX_COPIES = 8
 """Largest ``n``: answers to one prompt asked for at once."""
+MAX_STOPS = 32
+"""Most stop strings of one request: every token is held against all of them."""
+MAX_STOP_CHARACTERS = 1000
 MAX_NUMBER = 1e300
 """Larger numbers (JSON has no bound, and Python reads ``Infinity``) are none that a sampler could use."""
 MAX_INTEGER = (1 << 63) - 1
@@ -286,6 +289,9 @@ def _sampling(fields: Fields, limit_name: str, seed_name: str, default_limit: in
     top_k = fields.integer("top_k", -1)
     if top_k is None or (top_k < 1 and top_k != -1):
         raise fields.refuse("top_k", "must be at least 1, or -1 for all")
+    stop = fields.texts("stop")
+    if len(stop) > MAX_STOPS or any(len(word) > MAX_STOP_CHARACTERS for word in stop):
+        raise fields.refuse("stop", f"must be at most {MAX_STOPS} strings of at most {MAX_STOP_CHARACTERS} characters")
     copies = fields.integer("n", 1, 1) or 1
     if copies > MAX_COPIES:
         raise fields.refuse("n", f"must be at most {MAX_COPIES}, but is {copies}")
@@ -295,7 +301,7 @@ def _sampling(fields: Fields, limit_name: str, seed_name: str, default_limit: in
         top_p=fields.number("top_p", 1.0, 0.0, 1.0, above=True),
         top_k=top_k,
         min_p=fields.number("min_p", 0.0, 0.0, 1.0),
-        stop=fields.texts("stop"),
+        stop=stop,
         stop_token_ids=fields.token_ids("stop_token_ids"),
         ignore_eos=fields.flag("ignore_eos"),
         seed=fields.integer(seed_name, None, 0),

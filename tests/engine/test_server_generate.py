@@ -145,6 +145,8 @@ def test_request_settings_reach_the_engine(engine: ScriptedEngine, server: Runni
         ({"text": "x", "sampling_params": {"top_p": 0}}, "sampling_params.top_p must be above 0 and at most 1"),
         ({"text": "x", "sampling_params": {"sampling_seed": 1 << 63}}, "sampling_params.sampling_seed is too large"),
         ({"text": "x", "sampling_params": {"max_new_tokens": 1e300}}, "sampling_params.max_new_tokens is too large"),
+        ({"text": "x", "sampling_params": {"stop": ["a"] * 33}}, "sampling_params.stop must be at most 32 strings"),
+        ({"text": "x", "sampling_params": {"stop": "a" * 1001}}, "strings of at most 1000 characters"),
         ({"text": "x", "sampling_params": {"top_k": 0}}, "sampling_params.top_k must be at least 1"),
         ({"text": "x", "sampling_params": {"max_new_tokens": "many"}}, "sampling_params.max_new_tokens must be a whole number"),
         ({"text": "x", "sampling_params": {"custom_params": {"ddtree_budget": 0}}}, "custom_params.ddtree_budget"),
