@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -13,7 +15,7 @@ import pytest
 from engine_launch.embedded.api import RoundRecord
 from engine_launch.embedded.logs import LOGGER_NAME, server_args_line
 from engine_launch.embedded.server_options import server_args
-from tests.engine.scripted import ScriptedEngine, wait_until
+from tests.engine.scripted import ScriptedEngine, byte_tokenizer, wait_until
 from tests.engine.serving import Running, options_for, serving
 
 RECORDED = Path(__file__).parent.parent / "fixtures" / "server"
@@ -251,6 +253,27 @@ def test_changes_need_the_admin_key_where_there_is_one() -> None:
         assert server.post("/set_internal_state", body, Authorization=f"Bearer {KEY}").status_code == 401
         assert server.post("/set_internal_state", body, Authorization=f"Bearer {ADMIN}").status_code == 200
         assert server.client.get("/v1/models", headers={"Authorization": f"Bearer {KEY}"}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/generate", "/v1/completions"])
+def test_nobody_waits_while_a_long_prompt_is_turned_into_tokens(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, engine = byte_tokenizer(), ScriptedEngine()
+    encode, may_go_on = tokenizer.encode, threading.Event()
+
+    def slowly(text: str) -> tuple[int, ...]:
+        assert may_go_on.wait(10)
+        return encode(text)
+
+    monkeypatch.setattr(tokenizer, "encode", slowly)
+    body = {"text" if path == "/generate" else "prompt": "long"}
+    with serving(engine, tokenizer=tokenizer) as server, ThreadPoolExecutor(1) as other:
+        answer = other.submit(server.post, path, body)
+        try:
+            assert server.client.get("/health", timeout=5).status_code == 200
+            assert engine.submitted == []
+        finally:
+            may_go_on.set()
+        assert answer.result().status_code == 200
 
 
 # Clients that leave
