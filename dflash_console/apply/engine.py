@@ -256,4 +256,4 @@ def setting_words(settings: Mapping[str, Value | None]) -> str:
 
 def _success(proofs: tuple[KnobProof, ...], verdict: Verdict) -> str:
     words = "; ".join(proof.words for proof in proofs) or "the engine answers a prompt in a new start"
-    return f"confirmed: {words}" if verdict is Verdict.CONFIRMED else f"applied, but not confirmed in all: {words}"
+    return words if verdict is Verdict.CONFIRMED else f"applied, but not confirmed in all: {words}"

@@ -71,7 +71,9 @@ class HotApply:
             if refused:
                 wanted = ", ".join(f"{name}={value:g}" for name, value in values.items())
                 who = f"rank {', '.join(refused)} of {len(answers)}" if len(answers) > 1 else "the engine"
-                raise StageFailed(Verdict.REFUSED, f"{who} refused {wanted}; see its log for the reason")
+                # Where some ranks took it and others did not, something was changed.
+                verdict = Verdict.REFUSED if len(refused) == len(answers) else Verdict.OTHER_VALUE
+                raise StageFailed(verdict, f"{who} refused {wanted}; see its log for the reason")
             notes.evidence = ", ".join(f"{name}={value:g}" for name, value in values.items())
 
     async def _log_line(self, cursor: str, before: ServerInfo) -> tuple[StartLog | None, list[LogLine]]:
@@ -101,13 +103,13 @@ class HotApply:
         """Cross off a setting whose line says the posted value.
 
         Raises:
-            StageFailed: the line says that the engine refused.
+            StageFailed: the line says that the engine refused, though it may have taken the value.
         """
         if change.name not in expected:
             return
         if not change.accepted:
             reason = f"the engine said yes, and its log no: {shown_text(line.text)}"
-            raise StageFailed(Verdict.REFUSED, reason, (line,))
+            raise StageFailed(Verdict.OTHER_VALUE, reason, (line,))
         knob = expected[change.name]
         with contextlib.suppress(KnobError):
             if knob.hot_value(knob.parse(change.new)) == self._plan.hot_values.get(change.name):
@@ -141,7 +143,7 @@ class HotApply:
                     notes.evidence = ranks
                     return info
                 if asyncio.get_running_loop().time() >= until:
-                    raise StageFailed(Verdict.OTHER_VALUE, f"another value is in effect: {wrong[0].words}")
+                    raise StageFailed(Verdict.OTHER_VALUE, wrong[0].words)
                 await asyncio.sleep(0.1)
 
     async def _write(self) -> None:

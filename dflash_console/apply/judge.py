@@ -39,7 +39,7 @@ def wrong_value(proof: KnobProof, lines: Sequence[LogLine]) -> StageFailed:
     match = _LOG_LINE.match(proof.reading.where) if proof.reading is not None else None
     cause = tuple(line for line in lines if match is not None and line.number == int(match[1]))
     text = f": {shown_text(cause[0].text)}" if cause else ""
-    return StageFailed(Verdict.OTHER_VALUE, f"another value is in effect: {proof.words}{text}", cause)
+    return StageFailed(Verdict.OTHER_VALUE, f"{proof.words}{text}", cause)
 
 
 def shown_text(text: str) -> str:

@@ -168,7 +168,7 @@ async def _resume(run: _Pending, found: Found) -> ApplyResult:
             store = ConfirmedStore(run.session.transport, run.session.service)
             invocation = run.operation.invocation_id or ""
             await store.add(plan.new_text, invocation_id=invocation, evidence=[proof.words for proof in steps.proofs])
-    return run.operation.result(verdict, f"{verdict.value} after it was taken up again: {words}")
+    return run.operation.result(verdict, f"taken up again after it was cut off: {words}")
 
 
 async def _confirm_hot(run: _Pending, found: Found) -> ApplyResult:

@@ -94,6 +94,11 @@ class ApplyResult:
     rollback: ApplyResult | None = None
     seconds: float = 0.0
 
+    @property
+    def words(self) -> str:
+        """Verdict and reason as one sentence, the verdict once: many reasons say it themselves."""
+        return self.reason if self.verdict.value in self.reason else f"{self.verdict.value}: {self.reason}"
+
 
 class StageFailed(Exception):
     """A stage failed; carries the verdict, the reason and the lines that show it."""

@@ -12,6 +12,7 @@ from ..plan import KnobChange, Mode, Plan
 from ..plan.maker import digest_of
 from ..session import HostSession
 from .journal import OperationJournal
+from .judge import overall
 from .operation import Operation
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .restart import STAGES, RestartApply
@@ -59,7 +60,11 @@ async def revert_restart(
             failed, verdict=Verdict.ROLLBACK_FAILED, reason=text, rollback=rollback, invocation_id=operation.invocation_id
         )
     words = "; ".join(proof.words for proof in steps.proofs)
-    rollback = operation.result(Verdict.CONFIRMED, f"confirmed: {words}", rolled_back=True)
+    if overall(steps.proofs) is not Verdict.CONFIRMED:
+        rollback = operation.result(Verdict.UNKNOWN, words)
+        text = f"{failed.reason}; rolled back: the previous configuration runs, but this engine cannot confirm all of it: {words}"
+        return replace(failed, reason=text, rollback=rollback, invocation_id=operation.invocation_id)
+    rollback = operation.result(Verdict.CONFIRMED, words, rolled_back=True)
     text = f"{failed.reason}; rolled back: the previous configuration runs and is confirmed"
     return replace(failed, reason=text, rolled_back=True, rollback=rollback, invocation_id=operation.invocation_id)
 

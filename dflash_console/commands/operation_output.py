@@ -85,7 +85,7 @@ def stage_json(stage: Stage) -> dict[str, JsonValue]:
 
 def print_result(output: Output, result: ApplyResult) -> None:
     """The verdict in words, with the log lines that show the cause and the way back."""
-    reason = mask_text(clean_line(result.reason)).removeprefix("confirmed: ")
+    reason = mask_text(clean_line(result.reason))
     took = short_seconds(result.seconds)
     if result.confirmed:
         output.line(f"✓ confirmed in {took}: {reason}", Tone.GOOD)

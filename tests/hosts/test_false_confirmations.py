@@ -9,12 +9,13 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
-from dflash_console.apply import StageEvent, StageStatus, Verdict, apply_plan
+from dflash_console.apply import ApplyResult, StageEvent, StageStatus, Verdict, apply_plan, start_service
 from dflash_console.hosts.listener import Listener, listener_of, parse_listeners
 from dflash_console.hosts.local import LocalTransport
 from dflash_console.plan import Change, Mode
@@ -68,14 +69,14 @@ async def test_a_start_with_another_command_than_the_planned_one_is_not_confirme
         assert stage(result, "process up").status is StageStatus.FAILED
 
 
-async def test_a_hot_change_that_the_log_denies_is_refused_whatever_the_engine_answers(
+async def test_a_hot_change_that_the_log_denies_is_not_confirmed_whatever_the_engine_answers(
     make_unit: MakeUnit, tmp_path: Path
 ) -> None:
     make_unit(faults="8=deny-hot")
     async with session_on(tmp_path) as session:
         await started(session)
         result = await change(session, {"tree_budget": 16}, Mode.HOT)
-        assert result.verdict is Verdict.REFUSED, result.reason
+        assert result.verdict is Verdict.OTHER_VALUE, result.reason
         assert "no graph of that width" in result.reason
 
 
@@ -124,3 +125,23 @@ async def test_nobody_on_a_port_is_nobody_and_broken_tables_are_read_without_har
     assert await listener_of(LocalTransport(), "127.0.0.1", free_port(), os.getpid()) is Listener.UNKNOWN
     junk = b"  sl  local_address\n 0: zz:1 0:0 0A 0 0 0 0 0 0\n 1: 0100007F 0:0 0A\n 2: 0100007F:ZZ 0 0A 0 0 0 0 0 0\n\xff\xfe"
     assert parse_listeners(junk) == ()
+
+
+async def test_a_roll_back_that_the_engine_cannot_confirm_is_not_said_to_be_confirmed(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    make_unit("--log-level", "warning", faults="*=foreign;16=exit")
+    async with session_on(tmp_path) as session:
+        await start_service(session, timeouts=FAST)
+        result = await change(session, {"tree_budget": 16, "draft_window": 512}, rollback=True)
+        assert (result.verdict, result.rolled_back) == (Verdict.PROCESS_DIED, False)
+        assert result.rollback is not None
+        assert result.rollback.verdict is Verdict.UNKNOWN
+        assert "cannot confirm all of it" in result.reason
+
+
+def test_a_result_in_one_sentence_says_its_verdict_once() -> None:
+    result = ApplyResult(True, Verdict.CONFIRMED, "tree budget 16 (log line 7)", "x", Mode.HOT, ())
+    assert result.words == "confirmed: tree budget 16 (log line 7)"
+    died = replace(result, confirmed=False, verdict=Verdict.PROCESS_DIED, reason="the process died at once (status 1)")
+    assert died.words == "the process died at once (status 1)"
