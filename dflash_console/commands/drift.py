@@ -6,8 +6,8 @@ import asyncio
 
 from ..drift import TruthRow, TruthTable, drift_items, truth_table, witnesses_of
 from ..evidence.reading import Known, Reading
+from ..formats import shorten
 from ..knobs import Source
-from ..tui.formats import shorten
 from .context import Context
 from .options import DriftOptions
 from .outcome import ExitCode

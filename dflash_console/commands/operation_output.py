@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..apply.records import ApplyResult, Stage, StageEvent, StageStatus, Verdict
 from ..evidence.secrets import mask_text
 from ..evidence.terminal_text import clean_line
-from ..tui.formats import short_seconds, shorten
+from ..formats import short_seconds, shorten
 from .outcome import ExitCode
 from .output import JsonValue, Output, Tone
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 
+from ..formats import short_seconds, size
 from ..knobs import show_value
 from ..plan import Finding, Mode, Plan, Predictions, Severity
-from ..tui.formats import short_seconds, size
 from .output import Cell, JsonValue, Output, Tone
 
 _SEVERITIES = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.style import Style
 from rich.text import Text
 
-from . import formats
+from .. import formats
 
 if TYPE_CHECKING:
     from ..load.records import Chunk, RequestRecord

@@ -13,12 +13,12 @@ from textual.screen import Screen
 from textual.theme import Theme
 from textual.widgets import ContentSwitcher
 
+from ..formats import span as span_words
 from ..hosts.service import RunState
 from . import messages
 from .changing import ChangingApp
 from .clock import Clock
 from .facts import header_facts
-from .formats import span as span_words
 from .keymap import APP_BINDINGS, EDIT_ACTIONS, PANES, check_keymap
 from .link import Control
 from .resources import STYLESHEET, themes_folder

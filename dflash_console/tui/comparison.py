@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import formats
+from .. import formats
 
 if TYPE_CHECKING:
     from ..load.records import RequestRecord

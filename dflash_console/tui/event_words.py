@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..evidence.terminal_text import clean_line
-from .formats import duration, short_seconds
+from ..formats import duration, short_seconds
 from .model import mark_words
 
 if TYPE_CHECKING:

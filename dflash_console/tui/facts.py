@@ -7,9 +7,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ..evidence.reading import Known, Reading
+from ..formats import age, duration
 from ..hosts.service import RunState
 from ..knobs import KNOBS, OFF, PLAIN, Value, find_knob, show_value
-from .formats import age, duration
 
 if TYPE_CHECKING:
     from ..evidence.engine_log import StartLog

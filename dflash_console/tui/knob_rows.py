@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..evidence.reading import Known
+from ..formats import UNKNOWN
 from ..hosts.service import RunState
 from ..knobs import KNOBS, Knob, show_value
 from .draft import DraftChange
 from .facts import current_value
-from .formats import UNKNOWN
 from .widgets.knob_table import KnobRow
 
 if TYPE_CHECKING:

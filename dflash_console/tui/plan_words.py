@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from .. import formats
 from ..knobs import KNOBS, show_value
-from . import formats
 
 if TYPE_CHECKING:
     from ..plan import Plan, Predictions

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.style import Style
 from rich.text import Text
 
-from .formats import clock
+from ..formats import clock
 from .series import Curve, Mark, nice_ticks, time_ticks
 
 if TYPE_CHECKING:

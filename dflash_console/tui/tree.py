@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from .formats import shorten
+from ..formats import shorten
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from textual.binding import Binding, BindingType
 from textual.timer import Timer
 from textual.widgets import Static
 
+from ... import formats
 from ...evidence.terminal_text import clean_line
-from .. import formats
 from .dialog import Dialog, ScrollText
 from .pane import app_of
 

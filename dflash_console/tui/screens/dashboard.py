@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
-from .. import formats
+from ... import formats
 from ..event_words import event_words
 from ..facts import live_figures
 from ..widgets.event_list import EventPanel

@@ -11,10 +11,10 @@ from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 from textual.widgets import Input, Static
 
+from ...formats import shorten
 from .. import messages
 from ..answers import Answer
 from ..comparison import comparison_words
-from ..formats import shorten
 from ..prompt_runner import PromptError, PromptRunner, make_requests
 from ..widgets.answer_view import AnswerView
 from ..widgets.field import Field, LeavingInput

@@ -9,8 +9,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
+from ...formats import shorten
 from ...load.suite import SUITES, Suite, SuiteError, load_suite
-from ..formats import shorten
 from ..widgets.field import LeavingInput
 from .dialog import Dialog, ScrollText
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 from textual.widgets import Static
 
-from ..formats import shorten
+from ...formats import shorten
 
 
 class ChangeBar(Static):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from ...formats import clock
 from ..event_words import EventWords
-from ..formats import clock
 from .panel import Panel
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from ..formats import bar
+from ...formats import bar
 from .panel import Panel
 
 

@@ -12,7 +12,7 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import Static
 
-from ..formats import shorten
+from ...formats import shorten
 
 
 @dataclass(frozen=True)

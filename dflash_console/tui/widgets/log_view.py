@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ..formats import clock
+from ...formats import clock
 from ..log_book import Kind, Level, LogBook, LogEntry, LogFilter
 
 Row = tuple[int, int]

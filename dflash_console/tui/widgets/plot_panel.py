@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rich.text import Text
 from textual.color import Color
 
-from ..formats import UNKNOWN
+from ...formats import UNKNOWN
 from ..plotting import PlotColours, PlotSpec, draw
 from ..series import Mark, Series, resample
 from .panel import Panel

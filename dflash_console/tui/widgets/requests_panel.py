@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from ..formats import count, milliseconds, percent, shorten, size
+from ...formats import count, milliseconds, percent, shorten, size
 from .panel import Panel
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from ...evidence.reading import Known, Reading
+from ...formats import UNKNOWN, shorten
 from ...knobs import Source, show_value
-from ..formats import UNKNOWN, shorten
 
 if TYPE_CHECKING:
     from ...drift import TruthRow, TruthTable

@@ -1,4 +1,4 @@
-"""Numbers, times and sizes as the screens write them. Unknown is an en dash, never zero."""
+"""Numbers, times and sizes as screens and commands write them. Unknown is an en dash, never zero."""
 
 from __future__ import annotations
 
