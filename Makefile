@@ -13,8 +13,10 @@ DEBIAN := tmux libcairo2
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model run test check format lint types contracts unit tests bench pictures keys build clean
+.PHONY: help setup model run test check format lint types contracts unit tests computing waiting bench pictures keys build clean
+ifndef IN_LANES
 .NOTPARALLEL:
+endif
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -43,9 +45,17 @@ contracts:
 unit:
 	$(BIN)/pytest tests/unit
 
-# The unit tests have run in `check`.
+# The unit tests have run in `check`. The others go in two lanes, of those that compute and those that mostly wait for
+# processes; each lane's output comes whole when it ends.
 tests:
-	$(BIN)/pytest --ignore=tests/unit --ignore=tests/benchmarks --durations=15
+	@echo "Tests in two lanes, some minutes; the output of each comes when it ends …"
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target IN_LANES=1 computing waiting
+
+computing:
+	$(BIN)/pytest tests/engine tests/tui --durations=10
+
+waiting:
+	$(BIN)/pytest tests/hosts tests/packaging tests/terminal --durations=10
 
 bench: setup ## Measure start, idling, speed and equality on this machine, which should be quiet
 	@for name in console_start engine_start engine_speed equality; do \

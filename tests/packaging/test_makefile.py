@@ -74,3 +74,15 @@ def test_nothing_is_installed_where_nothing_is_missing(project: Path) -> None:
     program(project, "apt-get", "exit 9")
     done = run(project, "sh", "requirements/debian.sh", "tmux", "libcairo2")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_every_folder_of_tests_is_run_and_one_that_fails_fails_the_whole(project: Path) -> None:
+    (project / ".venv" / "bin").mkdir(parents=True)
+    script = 'echo "$@" >> "$SEEN"; case "$*" in *"$BROKEN"*) exit 1;; esac'
+    (project / ".venv" / "bin" / "pytest").symlink_to(program(project, "pytest", script))
+    folders = {f"tests/{file.parent.name}" for file in PROJECT.glob("tests/*/test_*.py")}
+    for broken in ("none", "tests/tui", "tests/packaging"):
+        seen = project / f"seen-{Path(broken).name}"
+        done = run(project, "make", "unit", "tests", SEEN=str(seen), BROKEN=broken)
+        assert (done.returncode == 0) is (broken == "none"), done.stderr
+        assert folders == {word for word in seen.read_text().split() if word.startswith("tests/")}
