@@ -33,7 +33,9 @@ def program(project: Path, name: str, script: str) -> Path:
 
 
 def run(project: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    environment: Mapping[str, str] = {**os.environ, "PATH": f"{project / 'bin'}:{os.environ['PATH']}", **settings}
+    # Not the flags and the job server of the make that runs these tests.
+    outside = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "IN_LANES")}
+    environment: Mapping[str, str] = {**outside, "PATH": f"{project / 'bin'}:{os.environ['PATH']}", **settings}
     return subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True, timeout=60)
 
 
