@@ -7,6 +7,7 @@ ran, did it ignore what it was asked, can what it was asked be confirmed at all.
 
 from __future__ import annotations
 
+from .evidence.acceptance import AcceptanceFinding, acceptance_finding
 from .evidence.command import flag_value
 from .evidence.drift_flags import other_flags
 from .evidence.engine_log import ignored_flag
@@ -235,6 +236,8 @@ def _version(witnesses: Witnesses) -> tuple[int, ...]:
 def _remarks(row: TruthRow, witnesses: Witnesses, knob: Knob) -> TruthRow:
     """All is in order; there may still be something to know."""
     trained, now = row.readings[Source.TRAINED], row.now
+    if knob.name == "algorithm" and (finding := acceptance_of(witnesses)) is not None:
+        return _verdict(row, Verdict.NOTE, DriftKind.ACCEPTANCE, finding.words)
     if (
         knob.name == "block_size"
         and trained.value is not None
@@ -259,6 +262,15 @@ def _remarks(row: TruthRow, witnesses: Witnesses, knob: Knob) -> TruthRow:
         message = f"{written.spelling} is the old spelling of {knob.flags[0]}; both are accepted"
         return _verdict(row, Verdict.NOTE, DriftKind.OLD_SPELLING, message)
     return row
+
+
+def acceptance_of(witnesses: Witnesses) -> AcceptanceFinding | None:
+    """What the newest decode lines say of the drafter, while it drafts."""
+    drafting = in_effect(witnesses, KNOBS["speculation"]).value is not False
+    if witnesses.log is None or not witnesses.running or not drafting:
+        return None
+    block = in_effect(witnesses, KNOBS["block_size"]).value
+    return acceptance_finding(witnesses.log.decode, block if isinstance(block, int) else None)
 
 
 def _compact_cache(witnesses: Witnesses, window: TruthRow) -> TruthRow:

@@ -59,11 +59,14 @@ class DriftKind(Enum):
     DUPLICATE = "given twice"
     UNLIKE_TRAINING = "unlike training"
     WINDOW_NOT_READ = "build does not say whether it reads the layers' window"
+    ACCEPTANCE = "acceptance out of the ordinary"
     SPECULATION_OFF = "speculation switched off"
     FOLLOWS = "follows from the row above"
 
 
-_WARNINGS = frozenset({DriftKind.HOT_NOT_WRITTEN, DriftKind.UNLIKE_TRAINING, DriftKind.DUPLICATE, DriftKind.SPECULATION_OFF})
+_WARNINGS = frozenset(
+    {DriftKind.HOT_NOT_WRITTEN, DriftKind.UNLIKE_TRAINING, DriftKind.DUPLICATE, DriftKind.SPECULATION_OFF, DriftKind.ACCEPTANCE}
+)
 
 
 @dataclass(frozen=True)

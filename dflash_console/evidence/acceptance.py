@@ -33,6 +33,17 @@ class AcceptanceFinding:
     windows: int
     first_line: int
     """Log line of the first of these windows."""
+    at: float | None = None
+    """When that line was printed, by the host's clock."""
+
+    @property
+    def words(self) -> str:
+        """One sentence: what is seen, where, and what it may mean."""
+        lines = f"the newest {self.windows} decode lines (from log line {self.first_line})"
+        seen = f"commit length {self.commit_length:.2f} over {lines}"
+        if self.alarm is AcceptanceAlarm.COLLAPSED:
+            return f"{self.alarm.value}: {seen}: drafting costs time and commits next to nothing"
+        return f"{self.alarm.value}: {seen}: a repeated or random prompt, or a verify that checks nothing"
 
 
 def acceptance_finding(
@@ -44,11 +55,15 @@ def acceptance_finding(
     newest = lengths[-COLLAPSED_WINDOWS:]
     if len(newest) == COLLAPSED_WINDOWS and max(newest) < COLLAPSED_BELOW:
         return AcceptanceFinding(
-            AcceptanceAlarm.COLLAPSED, sum(newest) / len(newest), len(newest), counted[-COLLAPSED_WINDOWS].number
+            AcceptanceAlarm.COLLAPSED, sum(newest) / len(newest), len(newest), *_place(counted[-COLLAPSED_WINDOWS])
         )
     newest = lengths[-perfect_windows:]
     if block_size is not None and len(newest) == perfect_windows and min(newest) >= block_size:
         return AcceptanceFinding(
-            AcceptanceAlarm.PERFECT, sum(newest) / len(newest), len(newest), counted[-perfect_windows].number
+            AcceptanceAlarm.PERFECT, sum(newest) / len(newest), len(newest), *_place(counted[-perfect_windows])
         )
     return None
+
+
+def _place(point: DecodePoint) -> tuple[int, float | None]:
+    return point.number, point.at

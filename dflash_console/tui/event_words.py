@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..evidence.acceptance import acceptance_finding
 from ..evidence.terminal_text import clean_line
+from ..evidence.values import whole
 from ..formats import duration, short_seconds
 from .model import mark_words
 
@@ -46,6 +48,10 @@ def event_words(log: StartLog) -> tuple[EventWords, ...]:
     for remark in log.warnings:
         if remark.kind is not None and remark.kind.value != "change refused":
             events.append(EventWords(remark.at, f"{remark.kind.value}: {clean_line(remark.text)}", "warning", remark.number))
+    block = log.values.get("block_size")
+    acceptance = acceptance_finding(log.decode, whole(block.text) if block is not None else None)
+    if acceptance is not None:
+        events.append(EventWords(acceptance.at, acceptance.words, "warning", acceptance.first_line))
     for error in log.errors:
         events.append(EventWords(error.at, clean_line(error.text), "error", error.number))
     return tuple(sorted(events, key=lambda event: event.number))

@@ -438,3 +438,17 @@ def test_an_empty_snapshot_has_every_row_and_no_drift() -> None:
     assert {*TRUTH_KNOBS, "compact_cache"} == {row.knob for row in table.rows}
     assert all(row.verdict is Verdict.UNKNOWN or row.knob == "drafter" for row in table.rows)
     assert all(knob in KNOBS for knob in TRUTH_KNOBS)
+
+
+LOW_DECODE = "Decode batch. #running-req: 1, #token: 400, accept len: 1.03, accept rate: 0.13, gen throughput (token/s): 90.0"
+
+
+def test_a_drafter_that_commits_next_to_nothing_is_a_note_on_the_algorithm_and_no_drift() -> None:
+    collapsed = Host(log=(confirmation(), READY, *[LOW_DECODE] * 5), server=reported())
+    row = collapsed.row("algorithm")
+    assert (row.verdict, row.kind) == (Verdict.NOTE, DriftKind.ACCEPTANCE)
+    assert "acceptance collapsed: commit length 1.03 over the newest 5 decode lines" in row.message
+    assert drift_items(truth_table(collapsed.snapshot())) == ()
+    assert replace(collapsed, log=(confirmation(), READY, *[LOW_DECODE] * 4)).row("algorithm").kind is DriftKind.NONE
+    assert replace(collapsed, server=reported(speculation=False)).row("algorithm").kind is DriftKind.NONE
+    assert replace(collapsed, state=RunState.STOPPED).row("algorithm").kind is not DriftKind.ACCEPTANCE
