@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_launch.embedded.api import FinishReason
+from engine_launch.embedded.api import FinishReason, GenerateRequest, SamplingParams
+from engine_launch.embedded.request import RequestState
+from engine_launch.embedded.sampling import Sampler
 from engine_launch.embedded.server_text import AnswerText
 from tests.engine.scripted import EOS, byte_tokenizer
 
@@ -88,3 +92,33 @@ def test_shown_text_ends_before_the_first_stop_string(content: str, stops: list[
     else:
         text = seen.decode()
         assert shown.text == text[: min(text.find(word) for word in stops if word in text)]
+
+
+@given(
+    st.text("abä€ 😀", min_size=1, max_size=25),
+    st.lists(st.text("abä€ 😀", min_size=1, max_size=4), min_size=1, max_size=3),
+    st.lists(st.integers(1, 6), min_size=1, max_size=5),
+)
+def test_the_engine_ends_an_answer_where_the_text_ends(content: str, stops: list[str], widths: list[int]) -> None:
+    """The engine finds a stop string in its own reading of the tokens, the server cuts in another: they must agree."""
+    data = content.encode()
+    sampling = SamplingParams(max_new_tokens=len(data), stop=tuple(stops))
+    state = RequestState(
+        GenerateRequest("a", (1,), sampling),
+        lambda event: None,
+        sampler=Sampler(sampling, 0),
+        stop_ids=frozenset(),
+        detokenizer=TOKENIZER.detokenizer(),
+    )
+    text, begin, shown = answer(tuple(stops)), 0, ""
+    for width in itertools.cycle(widths):
+        shown += text.push(state.emit(data[begin : begin + width]), state.finish)
+        begin += width
+        if state.finish is not None:
+            break
+    ends = [len(content[: content.find(stop)].encode()) + len(stop.encode()) for stop in stops if stop in content]
+    assert state.finish is not None
+    assert state.finish.type == ("stop" if ends else "length")
+    assert len(state.output_ids) == min(ends, default=len(data))
+    seen = data[: len(state.output_ids)].decode()
+    assert shown == seen[: min((seen.find(stop) for stop in stops if stop in seen), default=len(seen))]
