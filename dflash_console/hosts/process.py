@@ -55,6 +55,9 @@ class ProcessService:
 
     async def state(self) -> ServiceState:
         recorded = await self._recorded()
+        if recorded is None and await self._exists(str(self._folder / STATE_NAME)):
+            detail = f"{self._folder / STATE_NAME} is damaged, so what runs is not known; stop the unit to get it in order"
+            return ServiceState(self.unit, RunState.UNKNOWN, detail=detail)
         if recorded is None:
             known = RunState.STOPPED if await self._exists(self._path) else RunState.MISSING
             detail = "never started" if known is RunState.STOPPED else f"there is no {self._path}"

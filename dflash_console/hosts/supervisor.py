@@ -220,6 +220,23 @@ def tell(report: int, message: str) -> None:
         os.close(report)
 
 
+def read_holder(folder: Path) -> proc.ProcessId | None:
+    """The supervisor as it noted itself in the lock that it holds; the lock itself tells whether it still runs."""
+    try:
+        pid, ticks, boot = (folder / RUNNING_LOCK).read_text("ascii").split()
+        return proc.ProcessId(int(pid), int(ticks)) if boot == proc.boot_id() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _note_holder(handle: int) -> None:
+    own = proc.identify(os.getpid())
+    if own is not None:
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{own.pid} {own.ticks} {proc.boot_id()}".encode(), 0)
+
+
 def hold(folder: Path, *, wait: float = 0.0) -> int | None:
     """Take the folder's running lock; ``None`` when another supervisor still holds it after ``wait`` seconds.
 
@@ -245,6 +262,10 @@ def hold(folder: Path, *, wait: float = 0.0) -> int | None:
 def ask_to_stop(folder: Path) -> SupervisorState | None:
     """Send SIGTERM to the supervisor that runs now; its state, or ``None`` when there is none."""
     state = read_state(folder)
+    if state is None and (holder := read_holder(folder)) is not None:
+        # A damaged state must not leave an engine that nothing can stop.
+        kill(holder, signal.SIGTERM)
+        return None
     if state is None or state.boot_id != proc.boot_id() or not proc.alive(state.supervisor):
         return None
     kill(state.supervisor, signal.SIGTERM)
@@ -311,6 +332,7 @@ def _supervise(folder: Path, report: int, *, replace_running: bool, timeout: flo
         if handle is None:
             tell(report, f"{folder.name} runs already")
             return
+    _note_holder(handle)
     Supervisor(folder, LogWriter(folder)).run(report)
 
 

@@ -307,3 +307,17 @@ async def test_a_line_cut_by_a_crash_is_skipped_and_the_next_ones_are_read(make_
     writer.write(["after"], invocation="b" * 32, pid=1)
     writer.close()
     assert [line.text for line in await unit.service.lines()] == ["before", "after"]
+
+
+async def test_a_damaged_state_is_unknown_and_the_engine_can_still_be_stopped(make_unit: MakeUnit) -> None:
+    unit = make_unit()
+    await unit.service.start()
+    running = await unit.service.state()
+    (unit.folder / "state.json").write_text("{")
+    found = await unit.service.state()
+    assert found.state is RunState.UNKNOWN
+    assert "damaged" in found.detail
+    await unit.service.stop(timeout=10)
+    assert (await unit.service.state()).state is RunState.STOPPED
+    assert running.main_pid is not None
+    assert proc.identify(running.main_pid) is None
