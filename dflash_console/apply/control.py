@@ -18,7 +18,7 @@ from .audit import who
 from .confirmed import ConfirmedConfig, ConfirmedStore
 from .drain import drain as drain_requests
 from .engine import apply_plan, default_timeouts, remember
-from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity
+from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity, pending_operations
 from .operation import Operation
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .start import identify
@@ -96,12 +96,22 @@ async def stop_service(
             except StageFailed as error:
                 result = operation.result(error.verdict, error.reason, failed=error)
             journal.end(result.verdict.value, result.reason)
+            if result.confirmed:
+                _supersede(session)
     except HostError as error:
         result = operation.result(Verdict.REFUSED, str(error))
     except OSError as error:
         result = operation.result(Verdict.REFUSED, f"nothing was changed: {journal.path}: {error.strerror or error}")
     remember(session, result, "stop", "", why, operation.stage_seconds())
     return result
+
+
+def _supersede(session: HostSession) -> None:
+    """End what was cut off and has nothing left to go on with once the engine is stopped: earlier stops, and hot changes. A
+    change of the file stays: it still wants to be confirmed or rolled back."""
+    for pending in pending_operations(session.paths, session.host, session.unit):
+        if pending.begin.what == "stop" or pending.begin.mode == Mode.HOT.value:
+            OperationJournal(pending.path).end(Verdict.CANCELLED.value, "the service was stopped since")
 
 
 async def _stop(session: HostSession, operation: Operation, drain: bool, timeouts: Timeouts) -> None:

@@ -36,7 +36,7 @@ async def _run(context: Context, options: LifecycleOptions) -> ExitCode:
         await session.watcher.settled()
         pending = _cut_off(context, session)
         if pending is not None and context.name != "rollback":
-            context.output.note(f"ddtree-console: {pending.words}; finish it first with apply --resume or rollback")
+            context.output.note(f"ddtree-console: {pending.words}; apply --resume goes on with it, rollback undoes it")
         if question := await _question(context, session, pending):
             if not context.output.json_wanted:
                 context.output.line(question)
