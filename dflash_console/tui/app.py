@@ -183,9 +183,11 @@ class ConsoleApp(ChangingApp):
         except LinkError as error:
             self.post_message(messages.LinkFailed(str(error)))
 
-    # What arrives
+    # What arrives. The last of it may come when the console is being left and its screens are gone.
 
     def on_state_arrived(self, message: messages.StateArrived) -> None:
+        if not self.screen_stack:
+            return
         first = self.model.state is None
         self.model.take_state(message.state, self.clock.wall())
         if first:
@@ -203,6 +205,8 @@ class ConsoleApp(ChangingApp):
             self.show_change()
 
     def on_link_opened(self, message: messages.LinkOpened) -> None:
+        if not self.screen_stack:
+            return
         if message.unfinished:
             self.operations.offer_unfinished(message.unfinished)
         elif self.model.state is not None:
@@ -225,13 +229,19 @@ class ConsoleApp(ChangingApp):
             self.model.baseline = message.tok_s
 
     def on_stage_arrived(self, message: messages.StageArrived) -> None:
+        if not self.screen_stack:
+            return
         self.operations.stage_arrived(message.event)
 
     def on_operation_ended(self, message: messages.OperationEnded) -> None:
+        if not self.screen_stack:
+            return
         self.operations.ended(message.result, message.sentence)
         self._show_header()
 
     def on_past_arrived(self, message: messages.PastArrived) -> None:
+        if not self.screen_stack:
+            return
         self.model.take_past(message.past)
         if not message.past.decode:
             # Nothing is known from before: a quarter of an hour would be an empty plot with a sliver at its edge.
@@ -240,6 +250,8 @@ class ConsoleApp(ChangingApp):
         self.pane.show(self.model)
 
     def on_link_failed(self, message: messages.LinkFailed) -> None:
+        if not self.screen_stack:
+            return
         self.model.connection_problem = message.sentence
         self.notify(message.sentence, title="Host", severity="error", timeout=20, markup=False)
 

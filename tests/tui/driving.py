@@ -13,7 +13,7 @@ from dflash_console.tui.widgets.change_bar import ChangeBar
 from dflash_console.tui.widgets.header import StatusHeader
 
 
-async def until(condition: Callable[[], bool], what: str, seconds: float = 8.0) -> None:
+async def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     """Wait for a condition; fails with ``what`` was expected."""
     for _ in range(int(seconds / 0.02)):
         if condition():

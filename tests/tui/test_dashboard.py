@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dflash_console.evidence.metrics import Rates
 from dflash_console.hosts.service import RunState
+from dflash_console.tui import messages
 from dflash_console.tui.facts import DriftBadge, Tone, header_facts
 from dflash_console.tui.link import LinkError
 from dflash_console.tui.model import ConsoleModel
@@ -37,6 +38,16 @@ async def test_the_header_names_host_unit_state_settings_and_verdict(make_app: M
         assert "DDTREE · budget 8 · top-k 4 · window off · compact off" in second
         assert "a small model on this CPU" in second
         assert second.rstrip().endswith("✓ confirmed")
+
+
+async def test_what_arrives_when_the_screens_are_gone_is_dropped(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app):
+        pass
+    assert not app.screen_stack
+    app.on_state_arrived(messages.StateArrived(state()))
+    app.on_past_arrived(messages.PastArrived(wavy_past(NOW)))
+    app.on_link_failed(messages.LinkFailed("the link is gone"))
 
 
 async def test_a_hot_change_that_is_not_written_down_shows_in_the_header(make_app: MakeApp) -> None:
