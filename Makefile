@@ -8,8 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 CONSTRAINTS := requirements/constraints.txt
-# Needed by tests and pictures only: tmux drives the real program, libcairo2 draws SVG as PNG.
-DEBIAN := tmux libcairo2
+# Needed by tests and pictures only: tmux drives the real program, libcairo2 draws SVG as PNG, systemd checks printed units.
+DEBIAN := tmux libcairo2 systemd
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help

@@ -14,7 +14,8 @@ HOT_FIELDS: Mapping[str, str] = {
     "speculation": "speculation",
 }
 """Names of ``/set_internal_state`` → fields of :class:`Settings`."""
-MAX_TREE_BUDGET = 1024
+MAX_TREE_BUDGET = 256
+"""A verify of more rows takes seconds on a CPU, and every request of the batch waits for it."""
 MAX_TREE_TOPK = 64
 MAX_WINDOW = 1 << 20
 """Tokens; beyond every context length there is, and far from where position arithmetic overflows."""

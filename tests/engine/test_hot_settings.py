@@ -136,7 +136,7 @@ def test_a_compact_cache_switched_on_frees_memory_of_running_requests(target: Ta
         ("speculative_ddtree_topk", 0, "top-k is 0"),
         ("speculative_draft_window_size", BLOCK - 1, "at least the block size"),
         ("speculative_draft_window_size", 1e30, "at most 1048576"),
-        ("speculative_ddtree_budget", 1e30, "1 to 1024 nodes"),
+        ("speculative_ddtree_budget", 1e30, "1 to 256 nodes"),
         ("speculation", 2, "0 or 1"),
         ("max_running_requests", 4, "cannot be changed while running"),
     ],
