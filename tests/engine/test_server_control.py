@@ -329,11 +329,12 @@ def test_abort_by_the_id_of_a_call_ends_all_its_copies_and_by_that_of_a_copy_one
 
 def test_abort_all_ends_every_answer(engine: ScriptedEngine, server: Running) -> None:
     endless(engine)
-    body = {"text": "x", "stream": True, "sampling_params": {"n": 3, "max_new_tokens": 400}}
+    body = {"text": "x", "rid": "all", "stream": True, "sampling_params": {"n": 3, "max_new_tokens": 400}}
     with server.client.stream("POST", "/generate", json=body) as response:
         lines = response.iter_lines()
         next(lines)
         server.post("/abort_request", {"abort_all": True})
         assert list(lines)[-2] == "data: [DONE]"
     assert wait_until(lambda: engine.running == 0)
-    assert len(set(engine.aborted)) == 3
+    # An answer of the test before may still be on its way out of the shared engine.
+    assert {"all_0", "all_1", "all_2"} <= set(engine.aborted)
