@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 PICTURES = Path(__file__).parent / "pictures"
 SIZE = (120, 36)
 PATIENCE = 180.0
+SCALE = 15 / 12.2
+"""Whole pixels a cell: the renderer rounds each glyph's advance, and borders would end short or long otherwise."""
 
 
 async def wait(condition: Callable[[], bool], what: str) -> None:
@@ -47,7 +49,7 @@ def save(app: ConsoleApp, name: str) -> None:
     plain = re.sub(r"font-family: Fira Code[^;]*;", "font-family: DejaVu Sans Mono;", svg)
     # The export lays out cells of 12.2 px; DejaVu Sans Mono is 0.602 em wide, and at 20 px borders would end short.
     plain = plain.replace("font-size: 20px", "font-size: 20.265px")
-    cairosvg.svg2png(bytestring=_braille_apart(plain).encode(), write_to=str(PICTURES / f"{name}.png"), scale=1.2)
+    cairosvg.svg2png(bytestring=_braille_apart(plain).encode(), write_to=str(PICTURES / f"{name}.png"), scale=SCALE)
     print(PICTURES / f"{name}.png")
 
 
