@@ -182,7 +182,9 @@ async def test_a_broken_drafter_ends_the_engine_and_the_reason_is_its_own_senten
         result = await change(session, {"tree_budget": 16})
         assert result.verdict is Verdict.PROCESS_DIED
         assert "config.json has no block_size" in result.reason
-        assert stage(result, "weights").status is StageStatus.FAILED
+        # An engine that ends within a moment is found dead at the first look or while its weights are waited for.
+        failed = [found.name for found in result.stages if found.status is StageStatus.FAILED]
+        assert failed in (["process up"], ["weights"])
 
 
 async def test_a_drafter_that_is_not_there_blocks_the_plan(make_unit: MakeUnit, tmp_path: Path) -> None:
