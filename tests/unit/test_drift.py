@@ -161,6 +161,13 @@ def test_a_unit_file_that_is_not_loaded_yet_is_told_apart() -> None:
     assert (unseen.verdict, unseen.kind) == (Verdict.DRIFT, DriftKind.NOT_LOADED)
 
 
+def test_a_restart_that_would_start_something_else_than_what_runs_and_is_written_is_drift() -> None:
+    budget = tuple("16" if word == "8" else word for word in COMMAND)
+    row = Host(loaded=budget).row("tree_budget")
+    assert (row.verdict, row.kind) == (Verdict.DRIFT, DriftKind.NOT_LOADED)
+    assert row.message == "the unit file says 8, the manager has loaded 16"
+
+
 def test_a_hot_change_that_is_not_written_down_is_drift_of_its_own_kind_with_a_key() -> None:
     log = (confirmation(), READY, hot("speculative_ddtree_budget", 8, 16))
     row = Host(log=log, server=reported(speculative_ddtree_budget=16)).row("tree_budget")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .evidence.reading import Known, Reading
-from .knobs import Source
+from ..evidence.reading import Known, Reading
+from ..knobs import Source
 
 COMPACT_CACHE = "compact_cache"
 RESTART_KEY = "r"

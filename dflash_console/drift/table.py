@@ -1,0 +1,107 @@
+"""The truth table: which rows it has, and the rows that follow from others."""
+
+from __future__ import annotations
+
+from ..evidence.drift_flags import other_flags
+from ..evidence.reading import Known, Reading
+from ..evidence.truth import Witnesses, compact_cache_readings, in_effect, readings
+from ..knobs import KNOBS, OFF, TRUTH_KNOBS, Knob, Source
+from ..state import HostState, RunState
+from .causes import judge, older_words, with_verdict
+from .comparing import said, shown, wanted
+from .verdicts import COMPACT_CACHE, RESTART_KEY, SPECULATION_KEY, DriftKind, TruthRow, TruthTable, Verdict
+
+
+def witnesses_of(state: HostState) -> Witnesses:
+    """The parts of a snapshot that bear witness. A stopped service has no process, server or log of its own now."""
+    config = state.config.value if state.config is not None else None
+    stopped = state.service is not None and state.service.value.state in (RunState.STOPPED, RunState.FAILED, RunState.MISSING)
+    return Witnesses(
+        command=config.command if config is not None else None,
+        command_file=config.sources[-1].path if config is not None and config.sources else "unit file",
+        loaded=config.loaded if config is not None else None,
+        argv=state.process.value.argv if state.process is not None else None,
+        server=state.server.value if state.server is not None else None,
+        log=state.log.value if state.log is not None else None,
+        drafter=state.drafter.value if state.drafter is not None else None,
+        running=not stopped,
+    )
+
+
+def truth_table(state: HostState) -> TruthTable:
+    """Every setting that matters in every column, and every other one that drifts."""
+    witnesses = witnesses_of(state)
+    older = _started_before_written(state)
+    algorithm = _algorithm(witnesses)
+    rows: list[TruthRow] = []
+    for name in TRUTH_KNOBS:
+        row = judge(witnesses, KNOBS[name], algorithm, older)
+        rows.append(row)
+        if name == "draft_window":
+            rows.append(_compact_cache(witnesses, row))
+    for knob in KNOBS.values():
+        if knob.name in TRUTH_KNOBS:
+            continue
+        row = _speculation(witnesses, knob) if knob.name == "speculation" else judge(witnesses, knob, algorithm, older)
+        if row.verdict is Verdict.DRIFT or row.kind is DriftKind.SPECULATION_OFF:
+            rows.append(row)
+    for flag in other_flags(witnesses.command, witnesses.argv if witnesses.running else None):
+        given = {source: Reading(Known.ABSENT, why="not in the catalogue") for source in Source}
+        given |= {Source.UNIT: flag.unit, Source.PROCESS: flag.process}
+        message = f"{older_words(older)}: {said(flag.unit)} in the unit file, {said(flag.process)} in the process"
+        rows.append(TruthRow(flag.name, flag.flag, given, Verdict.DRIFT, message, RESTART_KEY, DriftKind.PROCESS_OLDER))
+    return TruthTable(tuple(rows))
+
+
+def _compact_cache(witnesses: Witnesses, window: TruthRow) -> TruthRow:
+    knob = KNOBS["draft_window"]
+    cells = compact_cache_readings(witnesses, window.readings, knob)
+    now = cells[Source.SERVER] if cells[Source.SERVER].why == "in effect now" else cells[Source.LOG]
+    row = TruthRow(COMPACT_CACHE, "Compact cache in use", cells, now=now)
+    if window.verdict is Verdict.DRIFT:
+        return with_verdict(row, Verdict.DRIFT, DriftKind.FOLLOWS, "follows from the row above", window.key)
+    if window.kind is DriftKind.NOT_USED:
+        return with_verdict(row, Verdict.OK, DriftKind.NOT_USED, window.message)
+    asked = _on(window.now)
+    if now.known is not Known.VALUE:
+        return with_verdict(row, Verdict.UNKNOWN, DriftKind.NOT_READ, now.why)
+    if asked is not None and asked is not now.value:
+        message = f"the window in effect is {shown(window.now)}, yet {now.where} says that the compact cache is {shown(now)}"
+        return with_verdict(row, Verdict.DRIFT, DriftKind.OTHER_VALUE, message)
+    return row
+
+
+def _speculation(witnesses: Witnesses, knob: Knob) -> TruthRow:
+    row = TruthRow(knob.name, knob.title, readings(witnesses, knob), now=in_effect(witnesses, knob))
+    if row.now.value is False:
+        message = "speculation was switched off while running: its speed is plain, in place, and a restart switches it on again"
+        return with_verdict(row, Verdict.NOTE, DriftKind.SPECULATION_OFF, message, SPECULATION_KEY)
+    return row
+
+
+def _on(window: Reading) -> bool | None:
+    return window.value != OFF if window.known is Known.VALUE else None
+
+
+def _algorithm(witnesses: Witnesses) -> str | None:
+    """The algorithm in effect, else the one asked for."""
+    knob = KNOBS["algorithm"]
+    now = in_effect(witnesses, knob)
+    if now.value is not None:
+        return str(now.value)
+    row = readings(witnesses, knob)
+    for source in (Source.PROCESS, Source.SERVER, Source.UNIT):
+        value = wanted(row[source], knob) if source is not Source.SERVER else row[source].value
+        if value is not None:
+            return str(value)
+    return None
+
+
+def _started_before_written(state: HostState) -> float | None:
+    """Seconds between the start and the newest configuration file, both by the host's clock, when the file is newer."""
+    if state.service is None or state.config is None or state.service.value.started_at is None:
+        return None
+    times = [source.mtime for source in state.config.value.sources if source.mtime is not None]
+    if not times or max(times) <= state.service.value.started_at:
+        return None
+    return max(times) - state.service.value.started_at
