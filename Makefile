@@ -10,6 +10,8 @@ STAMPS := $(VENV)/.stamps
 CONSTRAINTS := requirements/constraints.txt
 # Needed by tests and pictures only: tmux drives the real program, libcairo2 draws SVG as PNG, systemd checks printed units.
 DEBIAN := tmux libcairo2 systemd
+# Needed by tests on real hosts only, so `make run` does not install an SSH server: containers, and login shells that are no bash.
+DEBIAN_HOSTS := systemd-container dbus openssh-server openssh-client nftables sudo fish tcsh zsh
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
@@ -26,7 +28,7 @@ setup: $(STAMPS)/packages $(STAMPS)/debian model ## Put everything that is neede
 run: setup ## Open the console on the embedded engine (a small model on this CPU)
 	@$(BIN)/ddtree-console --host embedded
 
-test: check tests ## Everything that CI runs
+test: check $(STAMPS)/debian-hosts tests ## Everything that CI runs
 
 check: setup format lint types contracts unit ## Format, lint, types, import contracts, unit tests
 
@@ -90,6 +92,11 @@ $(STAMPS)/packages: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 $(STAMPS)/debian: requirements/debian.sh Makefile | $(BIN)/python
 	@mkdir -p $(STAMPS)
 	@if sh requirements/debian.sh $(DEBIAN); then touch $@; else \
+	echo "make: going on without them: the tests that need them are skipped, and the next make tries again" >&2; fi
+
+$(STAMPS)/debian-hosts: requirements/debian.sh Makefile | $(BIN)/python
+	@mkdir -p $(STAMPS)
+	@if sh requirements/debian.sh $(DEBIAN_HOSTS); then touch $@; else \
 	echo "make: going on without them: the tests that need them are skipped, and the next make tries again" >&2; fi
 
 # No stamp: looking for the file in the user's cache takes a third of a second, and sees when the cache was cleared.
