@@ -2,13 +2,15 @@
 
 Shell-like, without expansion: single quotes are literal, double quotes know ``\\"``, ``\\\\``, ``\\$`` and ``\\```, a backslash
 joins the next line, ``#`` and ``;`` begin a comment at the start of a line only, blanks around an unquoted value are dropped.
+Unlike in a shell, a quote behind a bare character is a character (``A=x"y"`` keeps its quotes).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-_BLANKS = " \t\r"
+_BLANKS = " \t"
+_NEWLINES = "\n\r"
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,11 @@ class Variable:
     value: str
     line: int
     """From 1."""
+    start: int = field(default=0, compare=False)
+    end: int = field(default=0, compare=False)
+    """``text[start:end]`` is the value as written, quotes included."""
+    spans: tuple[tuple[int, int], ...] = field(default=(), repr=False, compare=False)
+    """For each character of ``value``: where in the text it is written."""
 
 
 def parse_env_file(text: str) -> tuple[Variable, ...]:
@@ -26,71 +33,104 @@ def parse_env_file(text: str) -> tuple[Variable, ...]:
     found: list[Variable] = []
     at, size = 0, len(text)
     while at < size:
-        line = text.count("\n", 0, at) + 1
-        while at < size and text[at] in _BLANKS + "\n":
-            line += text[at] == "\n"
+        while at < size and text[at] in _BLANKS + _NEWLINES:
             at += 1
-        if at < size and text[at] in "#;":
-            at = _line_end(text, at)
+        if text[at : at + 1] in ("#", ";"):
+            at = _comment_end(text, at)
             continue
-        equals, end = text.find("=", at), _line_end(text, at)
-        if equals < 0 or equals > end:
+        end = _line_end(text, at)
+        # A line that begins with "=" has a name that does, which is none.
+        equals = text.find("=", at + 1, end)
+        if equals < 0:
             at = end + 1
             continue
+        line = text.count("\n", 0, at) + 1
         name = text[at:equals].strip(_BLANKS)
-        value, at = _value(text, equals + 1)
+        value = _Value(text, equals + 1)
+        at = value.at
         if name.isidentifier() and name.isascii():
-            found.append(Variable(name, value, line))
+            found.append(Variable(name, "".join(value.parts), line, value.start, value.end, tuple(value.spans)))
     return tuple(found)
 
 
+def quote_value(value: str) -> str:
+    """``value`` so that :func:`parse_env_file`, and a shell that reads the file, give it back."""
+    if value and all(character.isalnum() or character in "_-./:,=+@%^" for character in value):
+        return value
+    return '"' + "".join(f"\\{character}" if character in '"\\`$' else character for character in value) + '"'
+
+
 def _line_end(text: str, at: int) -> int:
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end
+    while at < len(text) and text[at] not in _NEWLINES:
+        at += 1
+    return at
 
 
-def _value(text: str, at: int) -> tuple[str, int]:
-    """The value that begins at ``at``, and the place of the newline that ends it."""
-    parts: list[str] = []
-    bare = 0
-    """Trailing blanks outside quotes, which do not count."""
-    size = len(text)
-    while at < size and text[at] != "\n":
-        character = text[at]
-        if character == "'":
-            close = text.find("'", at + 1)
-            close = size if close < 0 else close
-            parts.append(text[at + 1 : close])
-            bare, at = 0, close + 1
-        elif character == '"':
-            quoted, at = _double_quoted(text, at + 1)
-            parts.append(quoted)
-            bare = 0
-        elif character == "\\":
-            if text[at + 1 : at + 2] != "\n":
-                parts.append(text[at + 1 : at + 2])
-                bare = 0
-            at += 2
-        else:
-            blank = character in _BLANKS
-            if not (blank and not parts):
-                parts.append(character)
-                bare = bare + 1 if blank else 0
-            at += 1
-    return "".join(parts[: len(parts) - bare]), at
+def _comment_end(text: str, at: int) -> int:
+    """Up to systemd 253 a backslash at the end of a comment makes the next line a comment too."""
+    while at < len(text) and text[at] not in _NEWLINES:
+        at += 2 if text[at] == "\\" else 1
+    return at
 
 
-def _double_quoted(text: str, at: int) -> tuple[str, int]:
-    parts: list[str] = []
-    while at < len(text) and text[at] != '"':
-        if text[at] == "\\" and at + 1 < len(text):
-            following = text[at + 1]
-            if following in '"\\`$':
-                parts.append(following)
-            elif following != "\n":
-                parts.append("\\" + following)
-            at += 2
-        else:
-            parts.append(text[at])
-            at += 1
-    return "".join(parts), at + 1
+class _Value:
+    """The value that begins at ``at``; afterwards ``at`` is the place of the newline that ends it.
+
+    Quotes open at the beginning and after another quoted part only; blanks there are dropped. Once a bare character stands, the
+    rest of the line is bare, quotes in it included.
+    """
+
+    def __init__(self, text: str, at: int) -> None:
+        self.text = text
+        self.at = self.start = self.end = at
+        self.parts: list[str] = []
+        self.spans: list[tuple[int, int]] = []
+        self._trailing = 0
+        """Bare blanks at the end, which do not count."""
+        while self.at < len(text) and text[self.at] not in _NEWLINES:
+            if text[self.at] in _BLANKS:
+                self.at += 1
+                self.start, self.end = (self.at, self.at) if self.end == self.start else (self.start, self.end)
+                continue
+            if text[self.at] not in "'\"":
+                self._bare()
+                break
+            self._quoted(text[self.at])
+            self.end = min(self.at, len(text))
+        kept = len(self.parts) - self._trailing
+        self.parts, self.spans = self.parts[:kept], self.spans[:kept]
+
+    def _take(self, start: int, end: int, value: str | None = None) -> None:
+        self.parts.append(self.text[start] if value is None else value)
+        self.spans.append((start, end))
+        self.at = end
+
+    def _bare(self) -> None:
+        text = self.text
+        while self.at < len(text) and text[self.at] not in _NEWLINES:
+            blank = text[self.at] in _BLANKS
+            self._trailing = self._trailing + 1 if blank else 0
+            if text[self.at] != "\\":
+                self._take(self.at, self.at + 1)
+            elif text[self.at + 1 : self.at + 2] in ("\n", "\r", ""):
+                self.at += 2
+            else:
+                self._take(self.at, self.at + 2, text[self.at + 1])
+            if not blank:
+                self.end = min(self.at, len(text))
+
+    def _quoted(self, quote: str) -> None:
+        text = self.text
+        self.at += 1
+        while self.at < len(text) and text[self.at] != quote:
+            following = text[self.at + 1 : self.at + 2]
+            if quote == "'" or text[self.at] != "\\":
+                self._take(self.at, self.at + 1)
+            elif following and following in '"\\`$':
+                self._take(self.at, self.at + 2, following)
+            elif following in ("\n", ""):
+                self.at += 2
+            else:
+                self._take(self.at, self.at + 1)
+                self._take(self.at, self.at + 1)
+        self.at += 1

@@ -6,6 +6,7 @@ word, and C escapes count inside both kinds of quotes. ``%`` specifiers are left
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ _HEX = {"x": 2, "u": 4, "U": 8}
 _BLANKS = " \t\n\r"
 PREFIXES = "@-:+!|"
 """Characters before an executable's path that change how it is run."""
+_BRACED = re.compile(r"\$\{([^}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,16 @@ def quote_word(word: str) -> str:
     return f'"{escaped}"'
 
 
+def literal_word(word: str, *, variables: bool = True) -> str:
+    """``word`` quoted for a command line of a unit so that the program gets these very characters: no specifier, no variable.
+
+    Args:
+        variables: whether systemd expands variables in this command (it does not behind the prefix ``:``).
+    """
+    escaped = word.replace("%", "%%")
+    return quote_word(escaped.replace("$", "$$") if variables else escaped)
+
+
 def _quoted(character: str) -> str:
     if character in '"\\':
         return f"\\{character}"
@@ -103,26 +115,67 @@ def _quoted(character: str) -> str:
     return character
 
 
-def expand(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The arguments after systemd's variable expansion (systemd.service(5)): a word that is ``$NAME`` alone becomes as many
-    words as its value has, ``${NAME}`` anywhere becomes its value as it is, ``$$`` is ``$``. Unset variables are empty."""
-    expanded: list[str] = []
-    for word in words:
-        if word.startswith("$") and word[1:2] not in ("", "{", "$"):
-            expanded += [part.value for part in split_words(environment.get(word[1:], ""), c_escapes=False)]
+@dataclass(frozen=True)
+class ExpandedWord:
+    """One argument after variable expansion."""
+
+    value: str
+    index: int
+    """The word that it comes from."""
+    variable: str = ""
+    """When the word is ``$NAME`` alone: that name, and :attr:`part` says which word of its value this is."""
+    part: int = 0
+
+
+def expand_words(words: Sequence[str], environment: Mapping[str, str]) -> tuple[ExpandedWord, ...]:
+    """The arguments after systemd's variable expansion (``replace_env_argv`` of systemd 252): a word that begins with ``$`` is a
+    variable as a whole and becomes as many words as its value has, ``${NAME}`` anywhere becomes its value as it is, ``$$`` is
+    ``$``. Unset variables are empty."""
+    expanded: list[ExpandedWord] = []
+    for index, word in enumerate(words):
+        if name := variable_of(word):
+            parts = split_words(environment.get(name[1:], ""), c_escapes=False)
+            expanded += [ExpandedWord(part.value, index, name[1:], number) for number, part in enumerate(parts)]
         else:
-            expanded.append(_braces(word, environment))
+            expanded.append(ExpandedWord(_braces(word, environment), index))
     return tuple(expanded)
 
 
+def variable_of(word: str) -> str:
+    """``$NAME`` when the word is a variable that is split into words; empty for any other word."""
+    return word if word.startswith("$") and word[1:2] not in ("{", "$") else ""
+
+
+def variables_in(word: str) -> tuple[str, ...]:
+    """Names of the variables that a word takes."""
+    if name := variable_of(word):
+        return (name[1:],)
+    return tuple(_BRACED.findall(word.replace("$$", "")))
+
+
+def expand(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of :func:`expand_words`."""
+    return tuple(word.value for word in expand_words(words, environment))
+
+
 def _braces(word: str, environment: Mapping[str, str]) -> str:
-    result, at = "", 0
+    return replace_braces(word, environment)[0]
+
+
+def replace_braces(word: str, environment: Mapping[str, str]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """``word`` with ``${NAME}`` and ``$$`` replaced, and for each character of it the range of ``word`` that it stands for."""
+    characters: list[str] = []
+    places: list[tuple[int, int]] = []
+    at = 0
     while at < len(word):
         close = word.find("}", at)
         if word.startswith("$$", at):
-            result, at = result + "$", at + 2
+            text, end = "$", at + 2
         elif word.startswith("${", at) and close > 0:
-            result, at = result + environment.get(word[at + 2 : close], ""), close + 1
+            text, end = environment.get(word[at + 2 : close], ""), close + 1
         else:
-            result, at = result + word[at], at + 1
-    return result
+            text, end = word[at], at + 1
+        characters += text
+        places += [(at, end)] * len(text)
+        at = end
+    return "".join(characters), tuple(places)

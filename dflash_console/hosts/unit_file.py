@@ -6,12 +6,13 @@ else: each word has a line of its own, so that a changed setting is a changed li
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+
+from ..evidence.word_diff import differences
 
 
 class UnitFileError(ValueError):
@@ -164,26 +165,13 @@ def _merge(lines: list[str], places: list[int], old: Sequence[str], new: Sequenc
     last = result[places[-1]]
     if not re.search(r",[ \t]*(?:#.*)?$", last) and re.search(r"""["'][ \t]*$""", last):
         result[places[-1]] = last.rstrip() + ","
-    for start, end, other_start, other_end in reversed(_differences(old, new)):
+    for start, end, other_start, other_end in reversed(differences(old, new)):
         fresh = [f"    {quote(word)}," for word in new[other_start:other_end]]
         for place in reversed(places[start:end]):
             del result[place]
         at = places[start] if start < len(places) else places[-1] + 1
         result[at:at] = fresh
     return result
-
-
-def _differences(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """The places ``old[a:b]`` that became ``new[c:d]``, as ``(a, b, c, d)``, in order.
-
-    What is equal at both ends is set aside first: difflib looks for the longest run of equal words, and among repeated words
-    that can be one which makes a single new word look like several moved ones.
-    """
-    shorter = min(len(old), len(new))
-    head = next((index for index in range(shorter) if old[index] != new[index]), shorter)
-    tail = next((index for index in range(shorter - head) if old[-1 - index] != new[-1 - index]), shorter - head)
-    middle = difflib.SequenceMatcher(None, old[head : len(old) - tail], new[head : len(new) - tail], autojunk=False)
-    return [(head + a, head + b, head + c, head + d) for tag, a, b, c, d in middle.get_opcodes() if tag != "equal"]
 
 
 def _array_span(text: str) -> tuple[int, int]:
