@@ -7,21 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from engine_launch.spec.drafter_config import DrafterConfig
-
-from .evidence.engine_log import StartLog
-from .evidence.gpu import GpuRow as GpuRow
-from .evidence.metrics import MetricsSample
-from .evidence.metrics import Rates as Rates
-from .evidence.process import ProcessEvidence
+from .evidence.rates import Rates as Rates
 from .evidence.reading import UNREAD as UNREAD
 from .evidence.reading import Known as Known
 from .evidence.reading import Reading as Reading
-from .evidence.server import Loads, ServerInfo
 from .hosts.service import RunState as RunState
-from .hosts.service import ServiceConfig, ServiceState
+
+if TYPE_CHECKING:
+    # A snapshot in which these are still unknown is shown before their readers are imported.
+    from engine_launch.spec.drafter_config import DrafterConfig
+
+    from .evidence.engine_log import StartLog
+    from .evidence.gpu import GpuRow
+    from .evidence.metrics import MetricsSample
+    from .evidence.process import ProcessEvidence
+    from .evidence.server import Loads, ServerInfo
+    from .hosts.service import ServiceConfig, ServiceState
 
 T = TypeVar("T")
 
@@ -49,6 +52,8 @@ class HostState:
     config: Aged[ServiceConfig] | None = None
     process: Aged[ProcessEvidence] | None = None
     server: Aged[ServerInfo] | None = None
+    report_after: int = 0
+    """Lines of this start's log that had been read when ``server`` was asked: what they tell, it must know."""
     loads: Aged[Loads] | None = None
     metrics: Aged[MetricsSample] | None = None
     rates: Rates = field(default_factory=Rates)

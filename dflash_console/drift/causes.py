@@ -11,7 +11,7 @@ from ..evidence.command import flag_value
 from ..evidence.engine_log import ignored_flag
 from ..evidence.reading import Known
 from ..evidence.server import DISAGREE, Dialect, in_effect_reading, server_reading
-from ..evidence.truth import Witnesses, changed_while_running, in_effect, readings
+from ..evidence.truth import Witnesses, changed_while_running, contradiction, in_effect, readings
 from ..knobs import AUTO, KNOBS, OFF, PLAIN, Knob, KnobError, Source, Value, same_value, show_value
 from .comparing import differ, expected_in_effect, said, shown, wanted
 from .verdicts import APPLY_KEY, RESTART_KEY, DriftKind, TruthRow, Verdict
@@ -21,7 +21,7 @@ def judge(witnesses: Witnesses, knob: Knob, algorithm: str | None, older: float 
     """The verdict on one setting: the first cause that applies."""
     row = TruthRow(knob.name, knob.title, readings(witnesses, knob), now=in_effect(witnesses, knob))
     return (
-        _ranks(row, witnesses, knob)
+        disagreement(row, witnesses, knob)
         or _hot(row, witnesses, knob)
         or _older(row, knob, older)
         or _ignored(row, witnesses, knob)
@@ -36,11 +36,19 @@ def with_verdict(row: TruthRow, verdict: Verdict, kind: DriftKind, message: str,
     return TruthRow(row.knob, row.title, row.readings, verdict, message, key, kind, row.now)
 
 
-def _ranks(row: TruthRow, witnesses: Witnesses, knob: Knob) -> TruthRow | None:
+def disagreement(row: TruthRow, witnesses: Witnesses, knob: Knob) -> TruthRow | None:
+    """The engine's own words do not agree: its ranks report different values, or its report and its log do."""
+    if not witnesses.running:
+        return None
     reported = in_effect_reading(witnesses.server, knob)
-    if witnesses.running and reported.why.startswith(DISAGREE):
+    if reported.why.startswith(DISAGREE):
         return with_verdict(row, Verdict.DRIFT, DriftKind.RANKS_DISAGREE, reported.why, RESTART_KEY)
-    return None
+    pair = contradiction(witnesses, knob)
+    if pair is None:
+        return None
+    logged, report = pair
+    message = f"the engine contradicts itself: {logged.where} says {shown(logged)}, {report.where} says {shown(report)}"
+    return with_verdict(row, Verdict.DRIFT, DriftKind.CONTRADICTION, message, RESTART_KEY)
 
 
 def _hot(row: TruthRow, witnesses: Witnesses, knob: Knob) -> TruthRow | None:

@@ -7,7 +7,7 @@ from ..evidence.reading import Known, Reading
 from ..evidence.truth import Witnesses, compact_cache_readings, in_effect, readings
 from ..knobs import KNOBS, OFF, TRUTH_KNOBS, Knob, Source
 from ..state import HostState, RunState
-from .causes import judge, older_words, with_verdict
+from .causes import disagreement, judge, older_words, with_verdict
 from .comparing import said, shown, wanted
 from .verdicts import COMPACT_CACHE, RESTART_KEY, SPECULATION_KEY, DriftKind, TruthRow, TruthTable, Verdict
 
@@ -24,6 +24,7 @@ def witnesses_of(state: HostState) -> Witnesses:
         server=state.server.value if state.server is not None else None,
         log=state.log.value if state.log is not None else None,
         drafter=state.drafter.value if state.drafter is not None else None,
+        report_after=state.report_after,
         running=not stopped,
     )
 
@@ -73,6 +74,8 @@ def _compact_cache(witnesses: Witnesses, window: TruthRow) -> TruthRow:
 
 def _speculation(witnesses: Witnesses, knob: Knob) -> TruthRow:
     row = TruthRow(knob.name, knob.title, readings(witnesses, knob), now=in_effect(witnesses, knob))
+    if (disagreeing := disagreement(row, witnesses, knob)) is not None:
+        return disagreeing
     if row.now.value is False:
         message = "speculation was switched off while running: its speed is plain, in place, and a restart switches it on again"
         return with_verdict(row, Verdict.NOTE, DriftKind.SPECULATION_OFF, message, SPECULATION_KEY)

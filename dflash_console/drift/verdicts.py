@@ -52,6 +52,7 @@ class DriftKind(Enum):
     IGNORED = "engine ignores the flag"
     OTHER_VALUE = "another value in effect"
     RANKS_DISAGREE = "ranks disagree"
+    CONTRADICTION = "the engine contradicts itself"
     NOT_CONFIRMABLE = "not confirmable"
     NOT_READ = "not read"
     NOT_USED = "not used"

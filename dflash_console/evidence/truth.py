@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from engine_launch.spec.drafter_config import DrafterConfig
 
-from ..knobs import OFF, Knob, Source, Value
+from ..knobs import AUTO, CONFIG, OFF, Knob, Source, Value, same_value
 from .command import command_reading, find_engine, no_engine
 from .drafter import trained_reading
-from .engine_log import StartLog, compact_cache_reading, log_reading
+from .engine_log import ChangePoint, StartLog, compact_cache_reading, log_reading
 from .reading import Known, Reading, absent, unknown, valued
 from .server import ServerInfo, compact_cache_in_effect, in_effect_reading, server_reading
 
@@ -30,6 +30,8 @@ class Witnesses:
     server: ServerInfo | None = None
     log: StartLog | None = None
     drafter: DrafterConfig | None = None
+    report_after: int = 0
+    """Lines of the log that had been read when ``server`` was asked."""
     running: bool = True
     """False: the service is stopped, so that nothing is in effect."""
 
@@ -81,17 +83,47 @@ def in_effect(witnesses: Witnesses, knob: Knob) -> Reading:
     reported = in_effect_reading(witnesses.server, knob)
     if reported.known is not Known.VALUE:
         return logged
-    if witnesses.log is not None and knob.hot_name is not None:
-        for point in reversed(witnesses.log.hot_changes):
-            if point.change.accepted and point.change.name == knob.hot_name:
-                return logged if _same_text(point.change.old, reported) else reported
-    return reported
+    return logged if _overtaken(witnesses, knob, reported) else reported
+
+
+def contradiction(witnesses: Witnesses, knob: Knob) -> tuple[Reading, Reading] | None:
+    """What the log and the engine's report say, where both were read and cannot both be true; ``None`` otherwise.
+
+    Compared are the last hot change with the value in effect, and where there was none, both accounts of the start. A report
+    that was asked for before a change's line was read may still say the value from before that change.
+    """
+    logged, reported = log_reading(witnesses.log, knob), in_effect_reading(witnesses.server, knob)
+    if not _changes(witnesses, knob):
+        # A change whose line was not seen shows in the value in effect only, so each side is taken at its word about the start.
+        if witnesses.server is None or not witnesses.server.startup:
+            return None
+        reported = server_reading(witnesses.server, knob)
+        if not reported.where.startswith("/server_info startup_settings"):
+            return None
+    if logged.known is not Known.VALUE or reported.known is not Known.VALUE:
+        return None
+    # "auto" and "config" stand for a value that the other side may have written out.
+    if same_value(logged.value, reported.value) or {logged.value, reported.value} & {AUTO, CONFIG}:
+        return None
+    return None if _overtaken(witnesses, knob, reported) else (logged, reported)
+
+
+def _changes(witnesses: Witnesses, knob: Knob) -> tuple[ChangePoint, ...]:
+    """The hot changes of ``knob`` that the engine took, oldest first."""
+    points = witnesses.log.hot_changes if witnesses.log is not None and knob.hot_name is not None else ()
+    return tuple(point for point in points if point.change.accepted and point.change.name == knob.hot_name)
+
+
+def _overtaken(witnesses: Witnesses, knob: Knob, reported: Reading) -> bool:
+    """Whether the report says the value from before a change that the log told of only after the report was asked for."""
+    newer = [point.change.old for point in _changes(witnesses, knob) if point.number > witnesses.report_after]
+    return any(_same_text(old, reported) for old in newer)
 
 
 def changed_while_running(witnesses: Witnesses, knob: Knob) -> bool:
     """Whether ``knob`` now differs from what the engine started with because somebody changed it hot."""
-    log, server = witnesses.log, witnesses.server
-    if log is not None and any(point.change.accepted and point.change.name == knob.hot_name for point in log.hot_changes):
+    server = witnesses.server
+    if _changes(witnesses, knob):
         return True
     if server is None or not server.startup:
         return False

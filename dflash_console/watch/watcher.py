@@ -190,6 +190,7 @@ class Watcher:
     async def _poll_server(self, http: EngineHttp) -> bool:
         """Read ``/server_info``; whether the engine answers at all."""
         invocation = self._invocation()
+        read_before = self._start_log.lines if self._log_invocation == invocation else 0
         info = await self._read("server", self._sources.server(http))
         if info is None:
             if self._failure in (HttpFailure.NOT_LISTENING, HttpFailure.SILENT):
@@ -202,7 +203,7 @@ class Watcher:
             return False
         known = self._next.server
         self._slow_at = time.monotonic()
-        self._set(server=_now(info), ready=True)
+        self._set(server=_now(info), report_after=read_before, ready=True)
         if known is None and self._next.config is not None and "drafter" in self._problems:
             await self._poll_drafter(self._next.config.value)
         return True

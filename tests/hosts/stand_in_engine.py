@@ -154,6 +154,9 @@ class Engine:
                 self.values[HOT[name]] = int(value)
                 say(f"Hot change applied. {name}: {old} -> {int(value) - 4} (from /set_internal_state)")
                 continue
+            if "log-only-hot" in self.faults:
+                say(f"Hot change applied. {name}: {old} -> {int(value)} (from /set_internal_state)")
+                continue
             if "pretend-hot" not in self.faults:
                 self.values[HOT[name]] = int(value)
                 say(f"Hot change applied. {name}: {old} -> {int(value)} (from /set_internal_state)")

@@ -16,6 +16,8 @@ import httpx
 import pytest
 
 from dflash_console.apply import ApplyResult, StageEvent, StageStatus, Verdict, apply_plan, start_service
+from dflash_console.drift import DriftKind, truth_table
+from dflash_console.drift import Verdict as RowVerdict
 from dflash_console.hosts.listener import Listener, listener_of, parse_listeners
 from dflash_console.hosts.local import LocalTransport
 from dflash_console.plan import Change, Mode
@@ -87,6 +89,25 @@ async def test_a_hot_change_whose_line_says_another_value_is_not_confirmed(make_
         result = await change(session, {"tree_budget": 16}, Mode.HOT)
         assert result.verdict is Verdict.NO_LINE, result.reason
         assert any("8 -> 12" in line.text for line in result.lines)
+
+
+async def test_an_engine_whose_log_tells_of_a_change_that_it_does_not_report_is_said_to_contradict_itself(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    make_unit("--speculative-ddtree-budget", "8", faults="8=log-only-hot")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        result = await change(session, {"tree_budget": 16}, Mode.HOT)
+        assert result.verdict is Verdict.OTHER_VALUE, result.reason
+        async with asyncio.timeout(40):
+            async for state in session.watcher.states():
+                row = truth_table(state).row("tree_budget")
+                assert row is not None
+                if row.kind is DriftKind.CONTRADICTION:
+                    break
+        # The unit file and the report agree on 8.
+        assert row.verdict is RowVerdict.DRIFT
+        assert "says 16, /server_info internal_states.speculative_ddtree_budget says 8" in row.message
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1", "::"])
