@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -83,6 +84,7 @@ class ConsoleApp(ChangingApp):
         self._drift_key: tuple[int, ...] = ()
         self.plots_loaded = False
         self._invocation: str | None = None
+        self._first_painted = asyncio.Event()
         self.failure = ""
         """One sentence when an error of the console's own ended it."""
         self._load_theme()
@@ -164,11 +166,12 @@ class ConsoleApp(ChangingApp):
 
         try:
             self.link = await self._open_link()
-            first = True
             async for state in self.link.states():
                 self.post_message(messages.StateArrived(state))
-                if first:
-                    first = False
+                if not self._first_painted.is_set():
+                    # Whatever comes next is imported and read after the first snapshot is on the screen.
+                    await self._first_painted.wait()
+                    self.run_worker(self._load_plots, name="plots", thread=True, exit_on_error=False)
                     self.run_worker(self._look_back(self.link), name="past", group="past", exit_on_error=False)
         except LinkError as error:
             self.post_message(messages.LinkFailed(str(error)))
@@ -192,7 +195,7 @@ class ConsoleApp(ChangingApp):
         self.model.take_state(message.state, self.clock.wall())
         if first:
             self.refresh_bindings()
-            self.run_worker(self._load_plots, name="plots", thread=True, exit_on_error=False)
+            self.call_after_refresh(self._first_painted.set)
         self._judge_drift()
         self._show_header()
         self.pane.show(self.model)
