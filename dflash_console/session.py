@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 from .config import EMBEDDED, Config
 from .history import History, open_history
-from .hosts.http import EngineHttp
 from .hosts.link import EngineLink
 from .hosts.local import LocalTransport
 from .hosts.process import ProcessService
-from .hosts.service import Service
 from .hosts.supervisor_state import UNIT_NAME
-from .hosts.transport import HostError, HostFileError, Transport
-from .hosts.unit_file import new_unit_file
+from .hosts.transport import HostError, HostFileError
 from .paths import Paths, default_paths
 from .watch import Watcher
 from .watch.sources import Sources
 
 if TYPE_CHECKING:
+    from .hosts.http import EngineHttp
+    from .hosts.service import Service
+    from .hosts.transport import Transport
     from .plan import Change, Plan
 
 EMBEDDED_UNIT = "ddtree-embedded"
@@ -201,6 +201,8 @@ async def _local_service(transport: Transport, paths: Paths, unit: str) -> Proce
 
 
 async def _write_embedded_unit(transport: Transport, folder: Path) -> None:
+    from .hosts.unit_file import new_unit_file
+
     await transport.make_folder(str(folder))
     engine = (sys.executable, "-m", "engine_launch", "serve", "--engine", "embedded")
     command = (*engine, *DEFAULT_FLAGS, "--port", str(_free_port()), "--enable-metrics")

@@ -10,12 +10,13 @@ a spike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from .log_events import DecodeBatch
 from .metrics_text import Histogram as Histogram
 from .metrics_text import MetricsSample as MetricsSample
 from .metrics_text import parse_metrics as parse_metrics
+from .rates import Rates as Rates
 
 COUNTERS = "counters"
 LOG_LINE = "decode log line"
@@ -23,38 +24,11 @@ GAUGE = "gauge"
 EVERY_VERIFY = "every verify"
 FINISHED = "finished requests"
 
+FAST_S = 2.0
+"""Span of live throughput and commit length: long enough for two scrapes, short enough to follow."""
+
 STILL_S = 10.0
 """A gauge that has not changed by one digit for so long is stuck: a running server rewrites it every log interval."""
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Live figures of the last sampling interval, each from the best source there was (its label says which)."""
-
-    decode_tok_s: float | None = None
-    decode_source: str = ""
-    """``counters`` (realtime_tokens_total), ``decode log line`` or ``gauge``."""
-    decode_gauge_tok_s: float | None = None
-    """The engine's own gauge beside it; it sticks when idle."""
-    commit_length: float | None = None
-    """Tokens per verify of the requests that finished in the span; ``None`` when none did."""
-    commit_source: str = ""
-    """``every verify`` (counted by accepted drafts as they happen) or ``finished requests``."""
-    commit_stale: bool = False
-    """Nothing ran in the last interval: the value is the last one known."""
-    accept_length_gauge: float | None = None
-    running: int | None = None
-    queued: int | None = None
-    ttft_p50_s: float | None = None
-    ttft_p95_s: float | None = None
-    kv_usage: float | None = None
-    """0 … 1."""
-    kv_tokens: int | None = None
-    draft_kv_bytes: int | None = None
-    cached_share: float | None = None
-    """Prompt tokens served from the prefix cache ÷ prompt tokens, in the span."""
-    accept_histogram: tuple[int, ...] = ()
-    """Verifies by accepted drafts, in the span shown by the panel."""
 
 
 def rates_between(
@@ -171,7 +145,7 @@ class RateMeter:
     longer ones. Pure: the moments are given, never asked for.
     """
 
-    def __init__(self, *, fast_s: float = 2.0, span_s: float = 60.0) -> None:
+    def __init__(self, *, fast_s: float = FAST_S, span_s: float = 60.0) -> None:
         """
         Args:
             fast_s: span of throughput and commit length.

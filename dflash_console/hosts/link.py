@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
-from .address import EngineAddress, engine_address
-from .http import EngineHttp
-from .service import ServiceConfig
-from .transport import HostError, Transport
+from .transport import HostError
+
+if TYPE_CHECKING:
+    from .address import EngineAddress
+    from .http import EngineHttp
+    from .service import ServiceConfig
+    from .transport import Transport
 
 
 class EngineLink:
@@ -25,6 +29,10 @@ class EngineLink:
         Raises:
             HostError: the command line names no engine, or its port is only known when it runs.
         """
+        # Imported when an engine is spoken to: a service's state is shown before that, and must not wait for it.
+        from .address import engine_address
+        from .http import EngineHttp
+
         command = config.loaded if running and config.loaded is not None else config.command
         address = engine_address(command)
         if address is None:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from ..evidence.journal import LogLine
 from . import proc
-from .address import engine_address
 from .process_log import ProcessLog
 from .service import ConfigSource, RunState, ServiceConfig, ServiceState
 from .supervisor_state import STATE_NAME, UNIT_NAME, SupervisorState, load_state
@@ -194,6 +193,8 @@ class ProcessService:
             os.close(handle)
 
     async def base_url(self) -> str | None:
+        from .address import engine_address
+
         recorded = await self._recorded()
         if recorded is not None and recorded.state in ("starting", "running", "stopping"):
             command = recorded.command

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..evidence.acceptance import acceptance_finding
 from ..evidence.terminal_text import clean_line
 from ..evidence.values import whole
 from ..formats import duration, short_seconds
@@ -30,6 +29,7 @@ class EventWords:
 
 def event_words(log: StartLog) -> tuple[EventWords, ...]:
     """The events of one start, oldest first. Bounded, because the fold is."""
+    from ..evidence.acceptance import acceptance_finding
     from ..evidence.engine_log import Phase
 
     started = log.phases[Phase.PROCESS_UP].at if Phase.PROCESS_UP in log.phases else None

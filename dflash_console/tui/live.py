@@ -17,9 +17,9 @@ from ..history import HistoryError, MarkKind
 from ..hosts.transport import HostError
 from ..knobs import KnobError, Value
 from ..session import HostSession
+from ..watch.sources import load_readers
 from .link import ApplyChoices, Control, LinkError, OnStage, Past
 from .series import Mark, Point
-from .tree import PictureError, VerifyPicture, read_pictures
 
 if TYPE_CHECKING:
     from ..apply.records import ApplyResult
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..plan import Mode, Plan
     from ..state import HostState
     from .live_operations import LiveOperations
+    from .tree import VerifyPicture
 
 BATCH_S = 0.05
 """Log lines that come within this time are shown together."""
@@ -57,8 +58,14 @@ class SessionLink:
     def read_only(self) -> bool:
         return self._session.read_only
 
-    def states(self) -> AsyncIterator[HostState]:
-        return self._session.watcher.states()
+    async def states(self) -> AsyncIterator[HostState]:
+        # The service's state first, alone: what reads the rest is imported while that is on the screen.
+        watcher = self._session.watcher
+        yield await watcher.look()
+        await asyncio.to_thread(load_readers)
+        await watcher.start()
+        async for state in watcher.states():
+            yield state
 
     async def past(self, seconds: float) -> Past:
         history, key = self._session.history, self._session.key
@@ -114,7 +121,8 @@ class SessionLink:
         return await self._operations.control(control, on_stage)
 
     async def pending(self) -> str:
-        return self._operations.pending()
+        # In a thread, because it imports what carries changes out and reads the journals.
+        return await asyncio.to_thread(lambda: self._operations.pending())
 
     async def send(self, requests: Sequence[PromptRequest], on_chunk: OnChunk, on_done: OnDone) -> tuple[RequestRecord, ...]:
         from ..firing import fire
@@ -125,6 +133,8 @@ class SessionLink:
             raise LinkError(str(error)) from None
 
     async def verifies(self, limit: int) -> tuple[VerifyPicture, ...]:
+        from .tree import PictureError, read_pictures
+
         try:
             engine = await self._session.engine()
             return read_pictures(json.loads(await engine.rounds(limit)))

@@ -48,7 +48,7 @@ async def open_link(config: Config, paths: Paths, host: str | None, unit: str | 
     from .live import SessionLink
 
     try:
-        return SessionLink(await open_session(host, unit, config=config, paths=paths))
+        return SessionLink(await open_session(host, unit, config=config, paths=paths, watch=False))
     except HostError as error:
         raise LinkError(str(error)) from None
 

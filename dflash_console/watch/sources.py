@@ -1,23 +1,42 @@
-"""One reading of each source of a service: bytes through the transport or over HTTP, records from ``evidence/``."""
+"""One reading of each source of a service: bytes through the transport or over HTTP, records from ``evidence/``.
+
+A source's reader is imported when that source is read for the first time: the service's state, which screens show first, needs
+none of them. :func:`load_readers` imports what a running engine needs at once, for a thread beside the screens.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
-from engine_launch.spec.drafter_config import DrafterConfig, DrafterConfigError, parse_drafter_config
-
-from ..evidence.command import flag_value
-from ..evidence.metrics import MetricsSample, parse_metrics
-from ..evidence.process import ProcessEvidence, parse_process
-from ..evidence.server import Loads, ServerInfo, parse_loads, parse_server_info
-from ..hosts.http import EngineHttp
-from ..hosts.link import EngineLink
-from ..hosts.service import Service, ServiceConfig
-from ..hosts.transport import HostError, HostFileError, Transport
+from ..hosts.transport import HostError, HostFileError
 from ..knobs import KNOBS
 
+if TYPE_CHECKING:
+    from engine_launch.spec.drafter_config import DrafterConfig
+
+    from ..evidence.metrics import MetricsSample
+    from ..evidence.process import ProcessEvidence
+    from ..evidence.server import Loads, ServerInfo
+    from ..hosts.http import EngineHttp
+    from ..hosts.link import EngineLink
+    from ..hosts.service import Service, ServiceConfig
+    from ..hosts.transport import Transport
+
 PACKAGED_DRAFTER = Path(__file__).parents[2] / "engine_launch" / "weights"
+
+
+READERS = (
+    "engine_launch.spec.drafter_config",
+    "dflash_console.hosts.address",
+    "dflash_console.evidence.process",
+    "dflash_console.evidence.server",
+    "dflash_console.evidence.start_log",
+    "dflash_console.watch.meters",
+)
+"""Modules that are imported when their source is read first, or before that by :func:`load_readers`."""
 
 
 class Sources:
@@ -41,6 +60,7 @@ class Sources:
 
     async def process(self, pid: int) -> ProcessEvidence:
         """What ``/proc`` shows of the main process."""
+        from ..evidence.process import parse_process
 
         async def part(name: str) -> bytes | None:
             try:
@@ -63,18 +83,24 @@ class Sources:
         return await self._link.open(config)
 
     async def server(self, http: EngineHttp) -> ServerInfo:
+        from ..evidence.server import parse_server_info
+
         info = parse_server_info(await http.server_info())
         if info.problem:
             raise HostError(f"/server_info: {info.problem}")
         return info
 
     async def loads(self, http: EngineHttp) -> Loads:
+        from ..evidence.server import parse_loads
+
         loads = parse_loads(await http.loads())
         if loads.problem:
             raise HostError(f"/v1/loads: {loads.problem}")
         return loads
 
     async def metrics(self, http: EngineHttp) -> MetricsSample:
+        from ..evidence.metrics import parse_metrics
+
         sample = parse_metrics(await http.metrics())
         if sample.problem:
             raise HostError(f"/metrics: {sample.problem}")
@@ -89,6 +115,8 @@ class Sources:
 
     def drafter_config_path(self, command: Sequence[str], info: ServerInfo | None = None) -> str | None:
         """Where the drafter's ``config.json`` lies; ``None`` when neither the command nor the server names a drafter."""
+        from ..evidence.command import flag_value
+
         given = flag_value(command, KNOBS["drafter"])
         reported = info.fields.get("speculative_draft_model_path") if info is not None else None
         if given.value is not None:
@@ -102,8 +130,16 @@ class Sources:
         return str(PurePosixPath(folder) / "config.json")
 
 
+def load_readers() -> None:
+    """Import the readers of all sources. Takes a tenth of a second, so it is for a thread."""
+    for name in READERS:
+        import_module(name)
+
+
 def read_drafter(path: str, data: bytes) -> DrafterConfig:
     """Raises: HostError: it is no drafter's configuration."""
+    from engine_launch.spec.drafter_config import DrafterConfigError, parse_drafter_config
+
     try:
         return parse_drafter_config(data)
     except DrafterConfigError as error:

@@ -12,21 +12,23 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from ..evidence.engine_log import StartLog
-from ..evidence.journal import LogLine
-from ..evidence.log_events import DecodeBatch
-from ..evidence.metrics import RateMeter, Rates
-from ..history import History, Mark, MarkKind, Sample
-from ..hosts.http import EngineHttp, EngineHttpError, HttpFailure
-from ..hosts.service import RunState, ServiceConfig, ServiceState
+from ..hosts.service import RunState
 from ..hosts.transport import HostError
 from ..knobs import PLAIN
-from ..state import Aged, HostState
-from .baseline import BaselineMeter
+from ..state import Aged, HostState, Rates
 from .board import OnState, StateBoard
-from .sources import Sources
+
+if TYPE_CHECKING:
+    from ..evidence.journal import LogLine
+    from ..evidence.log_events import DecodeBatch
+    from ..evidence.start_log import StartLog
+    from ..history import History, Sample
+    from ..hosts.http import EngineHttp, HttpFailure
+    from ..hosts.service import ServiceConfig, ServiceState
+    from .meters import Meters
+    from .sources import Sources
 
 T = TypeVar("T")
 
@@ -55,9 +57,8 @@ class Watcher:
         self._key = history_key or f"{host}/{sources.service.unit}"
         self._next = self._shown = HostState(host, sources.service.unit, embedded=embedded)
         self._board = StateBoard(self._next)
-        self._meter = RateMeter()
-        self._baseline = BaselineMeter()
-        self._start_log = StartLog()
+        self._made_meters: Meters | None = None
+        self._made_log: StartLog | None = None
         self._log_invocation: str | None = None
         self._decode_seen = 0
         self._slow_at = 0.0
@@ -82,6 +83,13 @@ class Watcher:
     def states(self) -> AsyncIterator[HostState]:
         """The snapshot now, then each newer one; a slow reader gets the newest only."""
         return self._board.states()
+
+    async def look(self) -> HostState:
+        """Read the service's state alone, and publish it: what a screen can show before anything else has been read."""
+        async with self._polling:
+            await self._poll_state()
+            self._publish()
+        return self.state
 
     async def start(self) -> None:
         """Begin watching. Returns when the service's state, configuration and process have been read once."""
@@ -128,20 +136,27 @@ class Watcher:
 
     async def _poll_service(self) -> None:
         async with self._polling:
-            service = await self._read("service", self._sources.service.state())
+            before = self._next.service.value if self._next.service else None
+            service = await self._poll_state()
             if service is None:
                 self._publish()
                 return
-            before = self._next.service.value if self._next.service else None
-            if before is None or before.invocation_id != service.invocation_id:
-                self._forget_start(service)
-            running = service.state is RunState.RUNNING
-            self._set(service=_now(service), ready=self._next.ready and running, server=self._next.server if running else None)
             await self._poll_config(renewed=before is None or before.invocation_id != service.invocation_id)
             await self._poll_process(service.main_pid)
             if before != service:
                 # The engine may be slow to answer now; that it was started or stopped must not wait for that.
                 self._publish()
+
+    async def _poll_state(self) -> ServiceState | None:
+        before = self._next.service.value if self._next.service else None
+        service = await self._read("service", self._sources.service.state())
+        if service is None:
+            return None
+        if before is None or before.invocation_id != service.invocation_id:
+            self._forget_start(service)
+        running = service.state is RunState.RUNNING
+        self._set(service=_now(service), ready=self._next.ready and running, server=self._next.server if running else None)
+        return service
 
     async def _poll_config(self, *, renewed: bool) -> None:
         """Read the configuration when a file of it changed, or when what is loaded may have (a new start)."""
@@ -189,6 +204,8 @@ class Watcher:
 
     async def _poll_server(self, http: EngineHttp) -> bool:
         """Read ``/server_info``; whether the engine answers at all."""
+        from ..hosts.http import HttpFailure
+
         invocation = self._invocation()
         read_before = self._start_log.lines if self._log_invocation == invocation else 0
         info = await self._read("server", self._sources.server(http))
@@ -215,12 +232,12 @@ class Watcher:
         if sample is None or invocation != self._invocation():
             return sample is not None
         moment = time.monotonic()
-        rates = self._meter.add(sample, moment, self._decode_line())
+        rates = self._meters.rates.add(sample, moment, self._decode_line())
         self._set(metrics=Aged(sample, moment), rates=rates)
         if self._history is not None:
             self._history.add_sample(self._key, _sample(rates, time.time()))
             server = self._next.server.value if self._next.server else None
-            baseline = self._baseline.add(rates, plain=server is not None and server.algorithm == PLAIN, at=time.time())
+            baseline = self._meters.baseline.add(rates, plain=server is not None and server.algorithm == PLAIN, at=time.time())
             if baseline is not None:
                 self._history.set_baseline(self._key, baseline)
         return True
@@ -242,17 +259,17 @@ class Watcher:
                 self._publish()
                 await asyncio.sleep(self._interval)
                 # Everything is read again from the start's first line, so nothing is counted twice.
-                self._start_log = StartLog()
+                self._made_log = None
 
     def _take_lines(self, lines: tuple[LogLine, ...]) -> None:
         self._problems.pop("log", None)
         for line in lines:
             if line.invocation_id and line.invocation_id != self._log_invocation:
-                self._start_log = StartLog()
+                self._made_log = None
                 self._log_invocation = line.invocation_id
                 self._hot_seen = 0
             if line.invocation_id == self._log_invocation:
-                self._start_log = self._start_log.add(line)
+                self._made_log = self._start_log.add(line)
         self._note_hot_changes()
         service = self._next.service
         if service is not None and service.value.invocation_id == self._log_invocation:
@@ -265,7 +282,8 @@ class Watcher:
 
     def _forget_start(self, service: ServiceState) -> None:
         """Another start: nothing that was said by or about the one before is true of it."""
-        self._meter.restart()
+        if self._made_meters is not None:
+            self._made_meters.rates.restart()
         self._slow_at = 0.0
         self._decode_seen = 0
         for source in ("server", "metrics", "loads", "process"):
@@ -281,12 +299,16 @@ class Watcher:
             log=_now(self._start_log) if mine else None,
         )
         if self._history is not None and service.invocation_id is not None and service.started_at is not None:
+            from ..history import Mark, MarkKind
+
             self._history.add_mark(self._key, Mark(service.started_at, MarkKind.RESTART, f"start {service.invocation_id[:8]}"))
 
     def _note_hot_changes(self) -> None:
         changes = self._start_log.hot_changes
         for point in changes[self._hot_seen :]:
             if point.change.accepted and point.at is not None and self._history is not None:
+                from ..history import Mark, MarkKind
+
                 self._history.add_mark(self._key, Mark(point.at, MarkKind.HOT, f"{point.change.name} {point.change.new}"))
         self._hot_seen = len(changes)
 
@@ -298,12 +320,32 @@ class Watcher:
         self._decode_seen = new[-1].number
         return None if new[-1].after_idle else new[-1].batch
 
+    @property
+    def _start_log(self) -> StartLog:
+        """The fold over the log of this start. Made when a line or a figure needs it: a service's state is shown before that,
+        and does not wait for the imports."""
+        if self._made_log is None:
+            from ..evidence.start_log import StartLog
+
+            self._made_log = StartLog()
+        return self._made_log
+
+    @property
+    def _meters(self) -> Meters:
+        if self._made_meters is None:
+            from .meters import Meters
+
+            self._made_meters = Meters()
+        return self._made_meters
+
     async def _read(self, source: str, reading: Awaitable[T]) -> T | None:
         """The answer of one source; ``None`` when it failed, with the reason noted."""
         self._failure = None
         try:
             found = await reading
         except HostError as error:
+            from ..hosts.http import EngineHttpError
+
             self._failure = error.failure if isinstance(error, EngineHttpError) else None
             self._problems[source] = str(error)
             return None
@@ -332,6 +374,8 @@ def _now(value: T) -> Aged[T]:
 
 
 def _sample(rates: Rates, at: float) -> Sample:
+    from ..history import Sample
+
     return Sample(
         at,
         decode_tok_s=rates.decode_tok_s,

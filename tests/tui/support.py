@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dflash_console.evidence.engine_log import StartLog
+from dflash_console.evidence.gpu import GpuRow
 from dflash_console.evidence.journal import LogLine
 from dflash_console.evidence.metrics import Rates
 from dflash_console.evidence.metrics_text import MetricsSample
@@ -17,7 +18,7 @@ from dflash_console.evidence.server import parse_server_info
 from dflash_console.hosts.service import ConfigSource, RunState, ServiceConfig, ServiceState
 from dflash_console.load.records import Chunk, CommitSource, RequestRecord, SpeedSource
 from dflash_console.plan import Change, Mode, Plan, PlanError, Survey, make_plan
-from dflash_console.state import Aged, GpuRow, HostState
+from dflash_console.state import Aged, HostState
 from dflash_console.tui.clock import Clock
 from dflash_console.tui.link import ApplyChoices, Control, LinkError, OnStage, Past
 from dflash_console.tui.series import Mark, Point

@@ -10,7 +10,7 @@ from ...formats import UNKNOWN, bar
 from .panel import Panel
 
 if TYPE_CHECKING:
-    from ...state import GpuRow
+    from ...evidence.gpu import GpuRow
 
 
 class GpuPanel(Panel):
