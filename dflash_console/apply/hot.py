@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from ..evidence.engine_log import HotChange, StartLog
 from ..evidence.journal import LogLine
 from ..evidence.server import ServerInfo, in_effect_reading, parse_server_info
-from ..hosts.http import EngineHttp
+from ..hosts.http import EngineHttp, EngineHttpError, HttpFailure
 from ..hosts.service import RunState
 from ..hosts.transport import HostError
 from ..knobs import KNOBS, Knob, KnobError, Value, find_knob, same_value, show_value
 from ..plan import Plan
 from ..proof import KnobProof, StartEvidence, prove, quiet_log
 from ..session import HostSession
+from .answering import require_own_answers
 from .judge import judge, shown_text
 from .operation import Operation
 from .records import StageFailed, Timeouts, Verdict
@@ -45,12 +46,12 @@ class HotApply:
             StageFailed
         """
         cursor = await self._session.service.cursor()
-        before = parse_server_info(await http.server_info())
-        await self._change(http)
+        before = await self._change(http)
         log, lines = await self._log_line(cursor, before)
         server = await self._server(http)
         async with self._operation.stage("prompt", Verdict.BAD_ANSWER) as notes:
             answer = await http.generate(max_tokens=PROMPT_TOKENS, timeout=self._timeouts.prompt)
+            await require_own_answers(self._session)
             notes.evidence = f"{answer.completion_tokens} tokens in {answer.seconds:.2f} s"
         await self._write()
         async with self._operation.stage("truth", Verdict.NOT_READY) as notes:
@@ -62,11 +63,14 @@ class HotApply:
             judge(self.proofs, lines)
             notes.evidence = "; ".join(proof.words for proof in self.proofs)
 
-    async def _change(self, http: EngineHttp) -> None:
+    async def _change(self, http: EngineHttp) -> ServerInfo:
+        """Post the values; what the engine reported before."""
         values = self._plan.hot_values
         async with self._operation.stage("change", Verdict.REFUSED) as notes:
+            await require_own_answers(self._session)
+            before = parse_server_info(await http.server_info())
             self.changed = True
-            answers = await http.set_internal_state(values)
+            answers = await self._post(http, values)
             refused = [str(rank) for rank, answer in enumerate(answers) if not answer]
             if refused:
                 wanted = ", ".join(f"{name}={value:g}" for name, value in values.items())
@@ -75,6 +79,16 @@ class HotApply:
                 verdict = Verdict.REFUSED if len(refused) == len(answers) else Verdict.OTHER_VALUE
                 raise StageFailed(verdict, f"{who} refused {wanted}; see its log for the reason")
             notes.evidence = ", ".join(f"{name}={value:g}" for name, value in values.items())
+            return before
+
+    async def _post(self, http: EngineHttp, values: Mapping[str, float]) -> tuple[bool, ...]:
+        """The answer of each rank. A question that was sent and not answered may have been heard, so that is no refusal."""
+        try:
+            return await http.set_internal_state(values)
+        except EngineHttpError as error:
+            if error.failure in (HttpFailure.SILENT, HttpFailure.BROKEN):
+                raise StageFailed(Verdict.NOT_READY, f"{error}: whether the engine took the change is not known") from error
+            raise
 
     async def _log_line(self, cursor: str, before: ServerInfo) -> tuple[StartLog | None, list[LogLine]]:
         """Wait for the line of every setting that really changes."""
@@ -180,8 +194,9 @@ async def take_back(session: HostSession, values: Mapping[str, float], wanted: M
     """Post old values and check that every rank reports them; what was seen, in words.
 
     Raises:
-        HostError: the engine refused, or reports something else.
+        HostError: the engine refused, reports something else, or is not who answers.
     """
+    await require_own_answers(session)
     http = await session.engine()
     if not all(await http.set_internal_state(values)):
         raise HostError("the engine refused to take the change back")
@@ -191,4 +206,5 @@ async def take_back(session: HostSession, values: Mapping[str, float], wanted: M
         if not same_value(reading.value, value):
             raise HostError(f"{name} is {reading.text or 'unknown'} after taking the change back, not {value}")
     await http.generate(max_tokens=PROMPT_TOKENS)
+    await require_own_answers(session)
     return ", ".join(f"{name} {show_value(value)}" for name, value in wanted.items())

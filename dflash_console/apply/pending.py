@@ -16,6 +16,7 @@ from ..plan.maker import digest_of
 from ..proof import StartEvidence, proof_sources, proof_words, prove
 from ..session import HostSession
 from . import restart
+from .answering import require_own_answers
 from .asked import asked_changes, dialect_of
 from .audit import who
 from .confirmed import ConfirmedStore
@@ -176,6 +177,7 @@ async def _confirm_hot(run: _Pending, found: Found) -> ApplyResult:
         return run.operation.result(Verdict.CANCELLED, "the engine was restarted since, and a hot change ends with its start")
     run.operation.invocation_id = found.invocation_id
     async with run.operation.stage("server", Verdict.NOT_READY) as notes:
+        await require_own_answers(run.session)
         http = await run.session.engine()
         evidence = StartEvidence(None, parse_server_info(await http.server_info()), None)
         proofs = [prove(find_knob(name), value, evidence) for name, value in run.begin.settings.items()]
@@ -183,6 +185,7 @@ async def _confirm_hot(run: _Pending, found: Found) -> ApplyResult:
         notes.evidence = "; ".join(proof.words for proof in proofs)
     async with run.operation.stage("prompt", Verdict.BAD_ANSWER) as notes:
         notes.evidence = f"{(await http.generate(max_tokens=PROMPT_TOKENS)).completion_tokens} tokens"
+        await require_own_answers(run.session)
     return run.operation.result(overall(proofs), "; ".join(proof.words for proof in proofs))
 
 

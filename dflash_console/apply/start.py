@@ -13,18 +13,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
-from ..evidence.command import find_engine
 from ..evidence.engine_log import Phase, StartLog
 from ..evidence.journal import LogLine
 from ..evidence.process import parse_process
 from ..evidence.server import ServerInfo, parse_server_info
 from ..hosts import proc
-from ..hosts.address import engine_address
 from ..hosts.http import EngineHttpError, HttpFailure
 from ..hosts.link import EngineLink
-from ..hosts.listener import Listener, listener_of
 from ..hosts.service import RunState, Service, ServiceConfig, ServiceState
 from ..hosts.transport import HostError, HostFileError, Transport
+from .answering import answered_by_another
 from .judge import shown_text
 from .operation import Operation
 from .records import StageFailed, StageStatus, Timeouts, Verdict
@@ -272,17 +270,6 @@ class StartFollower:
         names = [milestone for milestone, _ in MILESTONES]
         later = MILESTONES[names.index(name) + 1 :]
         return any(phase in self.log.phases for _, phases in later for phase in phases) or self.log.ready
-
-
-async def answered_by_another(transport: Transport, config: ServiceConfig, main_pid: int) -> str:
-    """Why an answer on the engine's port is not the engine's, in words; empty when it is, or when that cannot be seen."""
-    command = config.loaded if config.loaded is not None else config.command
-    address, engine = engine_address(command), find_engine(command)
-    if address is None or engine is None or engine.container:
-        return ""
-    if await listener_of(transport, address.host, address.port, main_pid) is not Listener.OTHER:
-        return ""
-    return f"another program listens on port {address.port} and answers in the engine's place"
 
 
 async def read_argv(transport: Transport, pid: int) -> tuple[str, ...]:

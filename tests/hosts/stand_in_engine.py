@@ -3,7 +3,7 @@
 It is honest by default: it reads its flags, prints the lines that a start prints (with the values it will use), answers
 ``/health``, ``/server_info``, ``/v1/loads``, ``/metrics``, ``/set_internal_state`` and ``/generate``, and ends on SIGTERM.
 ``STAND_IN_FAULTS`` makes it misbehave: ``BUDGET=FAULT`` pairs, so that one configuration breaks and another works
-(``16=exit;*=ignore-term``); ``*`` stands for every budget.
+(``16=exit;*=ignore-term``); ``*`` stands for every budget. On SIGUSR1 it gives its port up and goes on living.
 """
 
 from __future__ import annotations
@@ -252,6 +252,11 @@ def main(arguments: list[str]) -> int:
             say("Initialized DDTREE draft runner. block_size=8, tree_budget=16, draft_window_size=512, compact_cache=True")
         os._exit(0)
 
+    def leave_port(number: int, frame: FrameType | None) -> None:
+        # As when an engine's HTTP server dies and its scheduler lives on.
+        threading.Thread(target=server.shutdown).start()
+
+    signal.signal(signal.SIGUSR1, leave_port)
     signal.signal(signal.SIGTERM, signal.SIG_IGN if "ignore-term" in engine.faults else end)
     if "orphan" in engine.faults:
         # A worker in a session of its own that ignores SIGTERM, as a stuck scheduler does.
@@ -276,7 +281,9 @@ def main(arguments: list[str]) -> int:
     if "die-after-ready" in engine.faults:
         threading.Timer(0.1, os.abort).start()
     server.serve_forever()
-    return 0
+    server.server_close()
+    while True:
+        time.sleep(60)
 
 
 if __name__ == "__main__":

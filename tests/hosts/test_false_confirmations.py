@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,43 +18,104 @@ import httpx
 import pytest
 
 from dflash_console.apply import ApplyResult, StageEvent, StageStatus, Verdict, apply_plan, start_service
-from dflash_console.drift import DriftKind, truth_table
+from dflash_console.drift import DriftKind, TruthRow, truth_table
 from dflash_console.drift import Verdict as RowVerdict
 from dflash_console.hosts.listener import Listener, listener_of, parse_listeners
 from dflash_console.hosts.local import LocalTransport
 from dflash_console.plan import Change, Mode
+from dflash_console.session import HostSession
 
 from .conftest import STAND_IN, MakeUnit, free_port
 from .sessions import FAST, change, session_on, stage, started
 
 
-@asynccontextmanager
-async def another_engine(port: int, budget: int) -> AsyncIterator[None]:
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Wait, blocking: some of this happens between two steps of an operation."""
+    deadline = time.monotonic() + 40
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@contextmanager
+def another_engine(port: int, budget: int) -> Iterator[None]:
     """An engine that nobody manages, with exactly the wanted settings, on the port of the one that is."""
     words = ("serve", "--port", str(port), "--speculative-ddtree-budget", str(budget))
-    process = await asyncio.create_subprocess_exec(sys.executable, "-I", str(STAND_IN), *words, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-I", str(STAND_IN), *words], stdout=subprocess.DEVNULL)
     try:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            for _ in range(100):
-                try:
-                    await client.get(f"http://127.0.0.1:{port}/health")
-                    break
-                except httpx.ConnectError:
-                    await asyncio.sleep(0.05)
+        until(lambda: listens(port))
         yield
     finally:
         process.terminate()
-        await process.wait()
+        process.wait()
+
+
+def give_up_port(pid: int, port: int) -> None:
+    os.kill(pid, signal.SIGUSR1)
+    until(lambda: not listens(port))
 
 
 async def test_another_engine_that_answers_on_the_port_confirms_nothing(make_unit: MakeUnit, tmp_path: Path) -> None:
     unit = make_unit(faults="16=slow")
     async with session_on(tmp_path) as session:
         plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
-        async with another_engine(unit.port, 16):
+        with another_engine(unit.port, 16):
             result = await apply_plan(session, plan, timeouts=FAST)
         assert result.verdict is Verdict.PROCESS_DIED, result.reason
         assert "another program listens on port" in result.reason
+
+
+async def main_pid(session: HostSession) -> int:
+    pid = (await session.service.state()).main_pid
+    assert pid is not None
+    return pid
+
+
+def budget_of(port: int) -> int:
+    info = httpx.get(f"http://127.0.0.1:{port}/server_info", trust_env=False).json()
+    return int(info["internal_states"][0]["speculative_ddtree_budget"])
+
+
+async def test_a_hot_change_is_not_sent_to_another_engine_on_the_port(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        await started(session)
+        plan = await session.plan(Change({"tree_budget": 16}, Mode.HOT))
+        give_up_port(await main_pid(session), unit.port)
+        with another_engine(unit.port, 4):
+            result = await apply_plan(session, plan, timeouts=FAST, rollback_on_failure=True)
+            assert budget_of(unit.port) == 4
+        assert (result.verdict, result.rolled_back) == (Verdict.REFUSED, False), result.reason
+        assert "another program listens on port" in result.reason
+
+
+@pytest.mark.parametrize("last", ["log line", "server"])
+async def test_a_hot_change_that_only_another_engine_reports_is_not_confirmed(
+    make_unit: MakeUnit, tmp_path: Path, last: str
+) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        await started(session)
+        plan = await session.plan(Change({"tree_budget": 16}, Mode.HOT))
+        pid = await main_pid(session)
+        with ExitStack() as others:
+
+            def swap(event: StageEvent) -> None:
+                # The engine printed its line, and loses its port to one that reports just what is wanted.
+                if event.stage.name == last and event.stage.status is StageStatus.DONE:
+                    give_up_port(pid, unit.port)
+                    others.enter_context(another_engine(unit.port, 16))
+
+            result = await apply_plan(session, plan, timeouts=FAST, on_event=swap, rollback_on_failure=True)
+            assert budget_of(unit.port) == 16, "taking it back is no business of the other engine's either"
+        assert (result.confirmed, result.verdict) == (False, Verdict.ROLLBACK_FAILED), result.reason
+        assert stage(result, "prompt").status is StageStatus.FAILED
+        assert result.reason.count("another program listens on port") == 2
 
 
 async def test_a_start_with_another_command_than_the_planned_one_is_not_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:
@@ -91,6 +154,15 @@ async def test_a_hot_change_whose_line_says_another_value_is_not_confirmed(make_
         assert any("8 -> 12" in line.text for line in result.lines)
 
 
+async def contradicted(session: HostSession, knob: str) -> TruthRow:
+    async with asyncio.timeout(40):
+        async for state in session.watcher.states():
+            row = truth_table(state).row(knob)
+            if row is not None and row.kind is DriftKind.CONTRADICTION:
+                return row
+    raise AssertionError
+
+
 async def test_an_engine_whose_log_tells_of_a_change_that_it_does_not_report_is_said_to_contradict_itself(
     make_unit: MakeUnit, tmp_path: Path
 ) -> None:
@@ -99,12 +171,7 @@ async def test_an_engine_whose_log_tells_of_a_change_that_it_does_not_report_is_
         await started(session)
         result = await change(session, {"tree_budget": 16}, Mode.HOT)
         assert result.verdict is Verdict.OTHER_VALUE, result.reason
-        async with asyncio.timeout(40):
-            async for state in session.watcher.states():
-                row = truth_table(state).row("tree_budget")
-                assert row is not None
-                if row.kind is DriftKind.CONTRADICTION:
-                    break
+        row = await contradicted(session, "tree_budget")
         # The unit file and the report agree on 8.
         assert row.verdict is RowVerdict.DRIFT
         assert "says 16, /server_info internal_states.speculative_ddtree_budget says 8" in row.message
