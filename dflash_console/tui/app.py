@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,8 +54,6 @@ class ConsoleSettings:
     """Where saved logs and answers go."""
     crashes: Path | None = None
     """Where reports of the console's own errors go; ``None`` shows them as Textual does."""
-    problems: tuple[str, ...] = ()
-    """What is wrong with the configuration file, to be said once the console is open."""
 
 
 OpenLink = Callable[[], Awaitable["HostLink"]]
@@ -151,7 +150,11 @@ class ConsoleApp(ChangingApp):
         self.pane.focus_default()
         self.run_worker(self._watch(), name="watch", group="watch", exit_on_error=False)
         self.set_interval(1.0, self._tick)
-        for problem in (*self._settings.problems, *self._theme_problems, *self._key_problems):
+        self.show_problems((*self._theme_problems, *self._key_problems))
+
+    def show_problems(self, problems: Iterable[str]) -> None:
+        """Say what is wrong with the configuration file."""
+        for problem in problems:
             self.notify(problem, title="Configuration", severity="warning", timeout=12, markup=False)
 
     def _load_plots(self) -> None:
@@ -171,10 +174,21 @@ class ConsoleApp(ChangingApp):
                 if not self._first_painted.is_set():
                     # Whatever comes next is imported and read after the first snapshot is on the screen.
                     await self._first_painted.wait()
+                    self._collect_garbage()
                     self.run_worker(self._load_plots, name="plots", thread=True, exit_on_error=False)
                     self.run_worker(self._look_back(self.link), name="past", group="past", exit_on_error=False)
         except LinkError as error:
             self.post_message(messages.LinkFailed(str(error)))
+        finally:
+            self._collect_garbage()
+
+    @staticmethod
+    def _collect_garbage() -> None:
+        """End the start, during which the collector may have been off. What it left behind stays, so it is never looked at again:
+        a full collection would hold a repaint up by tens of milliseconds."""
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
 
     async def _look_back(self, link: HostLink) -> None:
         """What was before: unfinished operations and history. After the first snapshot, which nothing may delay."""
