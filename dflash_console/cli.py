@@ -7,7 +7,6 @@ Only the parser's own needs are imported here; a command's module is imported wh
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -291,6 +290,8 @@ def _unknown_command(words: Sequence[str]) -> str | None:
         if not word.startswith("-") and previous not in takes_value:
             if word in COMMANDS:
                 return None
+            import difflib
+
             near = difflib.get_close_matches(word, COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
             return f"ddtree-console: there is no command called {word}; {hint}\n"

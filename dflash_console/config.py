@@ -1,28 +1,35 @@
 """The console's own settings: hosts, profiles, keys, theme, sampling.
 
 The file is TOML and belongs to the user: it is read with :mod:`tomllib`, edited with tomlkit (comments stay), and a broken one
-never keeps the console from opening. pydantic checks it, and is imported only when there is a file to check, because its import
-alone costs a third of the time in which the first screen has to stand.
+never keeps the console from opening. :mod:`config_check` checks it, imported only when there is a file, and by the screens only
+after their first paint: pydantic's import alone costs a third of the time in which that has to stand.
 """
 
 from __future__ import annotations
 
-import re
-import tomllib
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from annotated_types import Ge, Gt, Le
+from typing import Annotated
 
 from .knobs import KnobError, Value, find_knob
 
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
 EMBEDDED = "embedded"
 """The host that always exists: this machine's embedded engine."""
+
+
+class Bounds:
+    """The values that a number may have, in pydantic's words (``ge``, ``gt``, ``le``): metadata that only the check reads.
+
+    ``annotated_types`` has classes for it, whose import alone would cost a fiftieth of the time to the first paint.
+    """
+
+    def __init__(self, **limits: float) -> None:
+        self._limits = limits
+
+    def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], dict[str, object]]) -> dict[str, object]:
+        return {**handler(source), **self._limits}
 
 
 @dataclass(frozen=True)
@@ -40,9 +47,9 @@ class HostEntry:
 class Sampling:
     """``[sampling]``: how often the host is asked, and how long figures are kept."""
 
-    interval_s: Annotated[float, Ge(0.2), Le(60)] = 1.0
+    interval_s: Annotated[float, Bounds(ge=0.2, le=60)] = 1.0
     """Seconds between two samples of the metrics."""
-    keep_days: Annotated[float, Gt(0), Le(366)] = 7.0
+    keep_days: Annotated[float, Bounds(gt=0, le=366)] = 7.0
 
 
 @dataclass(frozen=True)
@@ -52,8 +59,8 @@ class ApplyDefaults:
     rollback_on_failure: bool = False
     drain: bool = False
     """Wait for running requests before a stop."""
-    drain_timeout_s: Annotated[float, Ge(0), Le(86_400)] = 120.0
-    ready_timeout_s: Annotated[float, Gt(0), Le(86_400)] = 1_800.0
+    drain_timeout_s: Annotated[float, Bounds(ge=0, le=86_400)] = 120.0
+    ready_timeout_s: Annotated[float, Bounds(gt=0, le=86_400)] = 1_800.0
     """Longest wait for a start, in seconds; a large model needs many minutes."""
 
 
@@ -90,7 +97,7 @@ class Config:
         if name not in self.profiles:
             raise KnobError(f"there is no profile called {name}; known: {', '.join(self.profiles) or 'none'}")
         knobs = {key: find_knob(key) for key in self.profiles[name]}
-        return {knobs[key].name: knobs[key].parse(_word(value)) for key, value in self.profiles[name].items()}
+        return {knobs[key].name: knobs[key].parse(word(value)) for key, value in self.profiles[name].items()}
 
 
 @dataclass(frozen=True)
@@ -132,28 +139,30 @@ def load_config(path: Path) -> LoadedConfig:
 
 def parse_config(text: str, path: str) -> LoadedConfig:
     """Check the settings in ``text``; ``path`` is used in messages only."""
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        return LoadedConfig(Config(), (_syntax_problem(str(error), path, text),))
-    if not data:
-        return LoadedConfig(Config())
-    from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+    from .config_check import check
 
-    # Unknown keys are errors: a mistyped key that is silently ignored is worse than a file that is refused.
-    forbid = with_config(ConfigDict(extra="forbid"))
-    for model in (HostEntry, Sampling, ApplyDefaults, Config):
-        forbid(model)
-    try:
-        config = TypeAdapter(Config).validate_python(data)
-    except ValidationError as error:
-        problems = tuple(_value_problem(detail, path, text) for detail in error.errors(include_url=False))
-        return LoadedConfig(Config(), problems)
-    problems = tuple(_profile_problems(config, path, text))
-    if EMBEDDED in config.hosts and config.hosts[EMBEDDED].address:
-        line = _find_line(text, ("hosts", EMBEDDED, "address"))
-        problems += (ConfigProblem(path, line, None, "the host embedded is this machine's own engine and has no address"),)
-    return LoadedConfig(Config() if problems else config, problems)
+    return check(text, path)
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """What the first paint takes from the configuration file, read without checking the rest of it."""
+
+    theme: str
+    keymap: Mapping[str, str]
+
+
+def first_look(path: Path) -> FirstLook:
+    """Theme and keys as the file names them, where they can be read; :func:`load_config` says later what is wrong with it."""
+    data: dict[str, object] = {}
+    with contextlib.suppress(OSError, ValueError):
+        text = path.read_text("utf-8")
+        import tomllib
+
+        data = tomllib.loads(text)
+    theme, keymap = data.get("theme"), data.get("keymap")
+    keys = keymap.items() if isinstance(keymap, dict) else ()
+    return FirstLook(theme if isinstance(theme, str) else Config.theme, {name: key for name, key in keys if isinstance(key, str)})
 
 
 def set_value(path: Path, keys: Sequence[str], value: str | int | float | bool | None) -> None:
@@ -201,7 +210,8 @@ def save_profile(path: Path, name: str, settings: Mapping[str, Value]) -> None:
         set_value(path, ("profiles", name, knob), value)
 
 
-def _word(value: str | int | float | bool) -> str:
+def word(value: str | int | float | bool) -> str:
+    """A profile's value as a setting's text."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
@@ -212,69 +222,3 @@ def _replace(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + ".new")
     temporary.write_text(text, "utf-8")
     temporary.replace(path)
-
-
-def _syntax_problem(message: str, path: str, text: str) -> ConfigProblem:
-    match = re.search(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$", message)
-    words = message[: match.start()] if match else message
-    if match and match[1]:
-        return ConfigProblem(path, int(match[1]), int(match[2]), words)
-    return ConfigProblem(path, text.count("\n") + 1, None, f"{words} (the file ends here)")
-
-
-_WORDS = {
-    "extra_forbidden": "is not a setting of the console",
-    "unexpected_keyword_argument": "is not a setting of the console",
-    "string_type": "must be text in quotes",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "mapping_type": "must be a table",
-    "dict_type": "must be a table",
-    "dataclass_type": "must be a table",
-}
-
-
-def _value_problem(detail: ErrorDetails, path: str, text: str) -> ConfigProblem:
-    # pydantic appends the branch of a union that it tried; those are no keys of the file.
-    keys = tuple(str(part) for part in detail["loc"] if str(part) not in ("str", "int", "float", "bool", "[key]"))
-    said = _WORDS.get(detail["type"], detail["msg"][:1].lower() + detail["msg"][1:])
-    return ConfigProblem(path, _find_line(text, keys), None, f"{'.'.join(keys)} {said}")
-
-
-def _profile_problems(config: Config, path: str, text: str) -> list[ConfigProblem]:
-    problems = []
-    for name, settings in config.profiles.items():
-        for knob, value in settings.items():
-            try:
-                find_knob(knob).parse(_word(value))
-            except KnobError as error:
-                line = _find_line(text, ("profiles", name, knob))
-                problems.append(ConfigProblem(path, line, None, f"profiles.{name}: {error}"))
-    return problems
-
-
-_HEADER = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?")
-_KEY = re.compile(r"""^\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'))*)\s*=""")
-_PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
-
-
-def _parts(dotted: str) -> tuple[str, ...]:
-    return tuple(part.strip("\"'") for part in _PART.findall(dotted))
-
-
-def _find_line(text: str, keys: tuple[str, ...]) -> int | None:
-    """The line that sets ``keys``, or the header of the innermost table on the way to it; ``None`` = not found."""
-    table: tuple[str, ...] = ()
-    best: tuple[int, int] | None = None
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := _HEADER.match(line):
-            table = here = _parts(header[1])
-        elif key := _KEY.match(line):
-            here = (*table, *_parts(key[1]))
-        else:
-            continue
-        if here == keys[: len(here)] and (best is None or len(here) > best[0]):
-            best = (len(here), number)
-    return None if best is None else best[1]

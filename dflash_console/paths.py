@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import PlatformDirs
-
 APP_NAME = "ddtree-console"
 HOME_VARIABLE = "DDTREE_HOME"
 
@@ -72,6 +70,8 @@ def default_paths(environment: Mapping[str, str] | None = None) -> Paths:
     if home:
         base = Path(home).expanduser().absolute()
         return Paths(base / "config", base / "state", base / "cache")
+    from platformdirs import PlatformDirs
+
     dirs = PlatformDirs(APP_NAME, appauthor=False)
     return Paths(dirs.user_config_path, dirs.user_state_path, dirs.user_cache_path)
 

@@ -35,16 +35,18 @@ class ConsoleOptions:
 
 @dataclass(frozen=True)
 class StatusOptions:
-    pass
+    """``status``."""
 
 
 @dataclass(frozen=True)
 class DriftOptions:
-    pass
+    """``drift``."""
 
 
 @dataclass(frozen=True)
 class PlanOptions:
+    """``plan``: a change."""
+
     settings: tuple[str, ...] = ()
     """``KNOB=VALUE`` as written."""
     profile: str | None = None
@@ -53,6 +55,8 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class ApplyOptions(PlanOptions):
+    """``apply``: a change and how to go about it."""
+
     yes: bool = False
     rollback_on_failure: bool = False
     drain: bool = False
@@ -73,6 +77,8 @@ class LifecycleOptions:
 
 @dataclass(frozen=True)
 class LogsOptions:
+    """``logs``."""
+
     follow: bool = False
     this_start: bool = False
     lines: int = 200
@@ -80,6 +86,8 @@ class LogsOptions:
 
 @dataclass(frozen=True)
 class PromptOptions:
+    """``prompt``: what to send, and how often."""
+
     text: str | None = None
     """``-`` = read it from standard input."""
     copies: int = 1
@@ -99,9 +107,9 @@ class PromptOptions:
 
 @dataclass(frozen=True)
 class HostsOptions:
-    pass
+    """``hosts``."""
 
 
 @dataclass(frozen=True)
 class DoctorOptions:
-    pass
+    """``doctor``."""

@@ -16,6 +16,7 @@ from .log_events import DecodeBatch
 from .metrics_text import Histogram as Histogram
 from .metrics_text import MetricsSample as MetricsSample
 from .metrics_text import parse_metrics as parse_metrics
+from .rates import FAST_S as FAST_S
 from .rates import Rates as Rates
 
 COUNTERS = "counters"
@@ -24,8 +25,6 @@ GAUGE = "gauge"
 EVERY_VERIFY = "every verify"
 FINISHED = "finished requests"
 
-FAST_S = 2.0
-"""Span of live throughput and commit length: long enough for two scrapes, short enough to follow."""
 
 STILL_S = 10.0
 """A gauge that has not changed by one digit for so long is stuck: a running server rewrites it every log interval."""

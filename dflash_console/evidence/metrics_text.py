@@ -77,7 +77,8 @@ class Histogram:
             if count >= rank and count > below:
                 if math.isinf(bound):
                     return lower
-                return lower + (bound - lower) * (rank - below) / (count - below)
+                # Rounding must not carry it over the bucket's end.
+                return min(bound, lower + (bound - lower) * (rank - below) / (count - below))
             lower, below = bound, count
         return lower
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FAST_S = 2.0
+"""Span of live throughput and commit length: long enough for two scrapes, short enough to follow."""
+
 
 @dataclass(frozen=True)
 class Rates:

@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .app import ConsoleApp, ConsoleSettings
 from .link import HostLink, LinkError
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config import Config, FirstLook
     from ..paths import Paths
 
 
-def run_console(config: Config, paths: Paths, *, host: str | None, unit: str | None, problems: Sequence[str] = ()) -> int:
+LoadConfig = Callable[[], tuple["Config", tuple[str, ...]]]
+"""Reads and checks the configuration file: what is in effect, and what is wrong with the file, in sentences."""
+
+
+def run_console(look: FirstLook, load: LoadConfig, paths: Paths, *, host: str | None, unit: str | None) -> int:
     """Open the screens and stay until they are left; the exit status.
 
     Args:
-        problems: what is wrong with the configuration file; shown, and the console opens all the same.
+        look: what the first paint takes from the configuration file.
+        load: called in a thread after the first paint. What is wrong with the file is shown, and the console opens all the same.
     """
     settings = ConsoleSettings(
-        theme=config.theme,
-        keymap=config.keymap,
-        user_themes=paths.themes,
-        exports=paths.exports,
-        crashes=paths.crashes,
-        problems=tuple(problems),
+        theme=look.theme, keymap=look.keymap, user_themes=paths.themes, exports=paths.exports, crashes=paths.crashes
     )
-    app = ConsoleApp(lambda: open_link(config, paths, host, unit), settings)
+
+    async def connect() -> HostLink:
+        config, problems = await asyncio.to_thread(load)
+        app.show_problems(problems)
+        return await open_link(config, paths, host, unit)
+
+    app = ConsoleApp(connect, settings)
     app.run()
     if app.failure:
         print(app.failure, file=sys.stderr)

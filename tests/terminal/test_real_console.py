@@ -96,3 +96,13 @@ def test_the_screens_fit_small_and_large_terminals(home: Path) -> None:
                 shown = terminal.wait(lambda shown: "? help" in shown, "the last line", 20)
                 assert max(len(line) for line in shown.split("\n")) <= width
         terminal.press("q")
+
+
+def test_a_broken_configuration_file_is_told_with_its_line_and_keeps_nothing_from_opening(home: Path) -> None:
+    config = home / "config"
+    config.mkdir()
+    (config / "config.toml").write_text('theme = "light"\n\n[sampling]\ninterval_s = "often"\n')
+    with Terminal(home, (*CONSOLE, "--read-only"), environment=environment(home)) as terminal:
+        terminal.wait(lambda shown: "line 4: sampling.interval_s" in " ".join(shown.split()), "the mistake with its line", 60)
+        terminal.wait_for("○ stopped", 60)
+        terminal.press("q")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_console.config import Config, load_config, parse_config, save_profile, set_value
+from dflash_console.config import Config, FirstLook, first_look, load_config, parse_config, save_profile, set_value
 from dflash_console.knobs import OFF, KnobError
 
 GOOD = """\
@@ -128,3 +128,27 @@ def test_without_a_file_pydantic_is_not_imported(tmp_path: Path) -> None:
         f"load_config(Path({str(tmp_path / 'none')!r})); sys.exit('pydantic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_first_paint_takes_theme_and_keys_without_checking_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(GOOD)
+    assert first_look(path) == FirstLook("light", {"app.apply": "A"})
+    code = (
+        "import sys; from pathlib import Path; from dflash_console.config import first_look;"
+        f"first_look(Path({str(path)!r})); sys.exit('pydantic' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("text", ["theme = ", "theme = 3", "keymap = 1", '[keymap]\n"app.apply" = 1', "\x00", ""])
+def test_a_first_look_at_a_broken_file_takes_the_defaults(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    assert first_look(path) == FirstLook(Config().theme, {})
+
+
+def test_a_first_look_at_no_file_or_at_no_text_takes_the_defaults(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    assert {first_look(tmp_path / name).theme for name in ("none", "binary")} == {Config().theme}
+    assert first_look(tmp_path).keymap == {}, "a folder"
