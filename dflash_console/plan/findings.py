@@ -162,7 +162,7 @@ def _nothing(case: Case) -> Iterator[Finding]:
     if case.restart:
         if not case.writes:
             yield _warning("nothing_to_change", "the configuration says so already: this would only restart the engine")
-    elif all(same_value(change.old, change.new) for change in case.changes):
+    elif not (case.change.persist and case.writes) and all(same_value(change.old, change.new) for change in case.changes):
         yield _warning("nothing_to_change", "these values are in effect already")
 
 

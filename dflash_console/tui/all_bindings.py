@@ -15,6 +15,7 @@ def all_bindings() -> list[Binding]:
     from .screens.playground import PlaygroundPane
     from .screens.truth import TruthPane
     from .widgets.field import LeavingInput
+    from .widgets.toggle import Toggle
 
     owners = (
         DashboardPane.BINDINGS,
@@ -23,6 +24,7 @@ def all_bindings() -> list[Binding]:
         LogsPane.BINDINGS,
         PlaygroundPane.BINDINGS,
         LeavingInput.BINDINGS,
+        Toggle.BINDINGS,
     )
     bindings = [binding for binding in APP_BINDINGS if isinstance(binding, Binding)]
     for owner in owners:

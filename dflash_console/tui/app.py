@@ -261,8 +261,8 @@ class ConsoleApp(ChangingApp):
             return
         self.model.take_past(message.past)
         if not message.past.decode:
-            # Nothing is known from before: a quarter of an hour would be an empty plot with a sliver at its edge.
-            self.model.span = SPANS[1]
+            # Nothing is known from before: a longer span would be an empty plot with a sliver at its edge.
+            self.model.span = SPANS[0]
             self._show_tabs()
         self.pane.show(self.model)
 
@@ -413,9 +413,11 @@ class ConsoleApp(ChangingApp):
         from .screens.help import HelpScreen
 
         bindings = [binding for binding in (*self.pane.BINDINGS, *APP_BINDINGS) if isinstance(binding, Binding)]
-        self.push_screen(
-            HelpScreen([replace(binding, key=self._keys.get(binding.id or "", binding.key)) for binding in bindings])
-        )
+        self.push_screen(HelpScreen([replace(binding, key=self.keys_of(binding)) for binding in bindings]))
+
+    def keys_of(self, binding: Binding) -> str:
+        """The binding's keys as the user's keymap has them."""
+        return self._keys.get(binding.id or "", binding.key)
 
     def action_leave(self) -> None:
         """Quit; asks only when an operation is under way."""

@@ -85,8 +85,12 @@ class ChangingApp(App[None]):
         self.edit("draft_window", value)
 
     def action_toggle_layers_window(self) -> None:
-        now = self.model.change.wanted("layers_window", self._now("layers_window"))
-        self.edit("layers_window", "config" if now == "off" else "off")
+        now = self._now("layers_window")
+        if self.model.change.wanted("layers_window", now) != "off":
+            self.edit("layers_window", "off")
+        else:
+            # Back to the very value in effect (a number where the engine names it), so that twice W is no edit.
+            self.edit("layers_window", "config" if now in (None, "off") else now)
 
     def action_toggle_speculation(self) -> None:
         now = self.model.change.wanted("speculation", self._now("speculation"))

@@ -1,36 +1,82 @@
-"""Two answers to one prompt in one sentence: the same text? how much faster? Pure."""
+"""Two answers side by side: were they asked the same, is the text the same, how much faster? Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from .. import formats
 
 if TYPE_CHECKING:
     from ..load.records import RequestRecord
+    from ..load.request import PromptRequest
+
+NEAR_TIES = (
+    "In bf16 two nearly equal logits can change places with the number of rows in a pass, and all that follows is then "
+    "another text: one late parting is that. A wrong tree parts early, in most answers, and reads badly."
+)
+"""What a parting of two greedy answers does and does not mean."""
 
 
-def comparison_words(name: str, other: RequestRecord, answer: RequestRecord, *, greedy: bool) -> str:
-    """``plain: same output ✓ · 29.1 tok/s, this 48.3 (1.66×)``.
+@dataclass(frozen=True)
+class KeptAnswer:
+    """A finished answer with what was asked for it."""
 
-    At a temperature above 0 outputs differ by chance, so only the speeds are compared.
-    """
+    name: str
+    asked: PromptRequest
+    record: RequestRecord
+
+
+def asked_otherwise(one: PromptRequest, other: PromptRequest) -> str:
+    """What the two questions differ in, apart from engine settings; empty when an equal output is to be expected."""
+    if one.text != other.text:
+        return "another prompt"
+    if one.endpoint is not other.endpoint:
+        return "one with the chat template, one without"
+    if one.temperature != other.temperature:
+        return f"temperature {one.temperature:g} against {other.temperature:g}"
+    if one.max_tokens != other.max_tokens:
+        return f"up to {one.max_tokens} tokens against {other.max_tokens}"
+    return ""
+
+
+def output_words(other: KeptAnswer, answer: KeptAnswer) -> str:
+    """``same output ✓``, where it parts, or why the outputs say nothing about each other."""
     from ..load.summary import same_output
 
-    if other.error:
-        return f"{name}: ✗ {other.error}"
-    parts = []
-    if greedy:
-        result = same_output(other, answer)
-        where = (
-            "" if result.at is None else f" from {result.by[:-1] if result.by == 'tokens' else 'character'} {result.at + 1} on"
-        )
-        parts.append("same output ✓" if result.same else f"another output ✗{where}")
-    else:
-        parts.append("T > 0: outputs differ by chance")
-    if other.decode_tok_s and answer.decode_tok_s:
-        parts.append(
-            f"{formats.tokens_per_second(other.decode_tok_s)} tok/s, "
-            f"this {formats.tokens_per_second(answer.decode_tok_s)} ({answer.decode_tok_s / other.decode_tok_s:.2f}×)"
-        )
-    return f"{name}: {' · '.join(parts)}"
+    otherwise = asked_otherwise(other.asked, answer.asked)
+    if otherwise:
+        return f"asked otherwise: {otherwise}"
+    if answer.asked.temperature > 0:
+        return "T > 0: outputs differ by chance"
+    result = same_output(other.record, answer.record)
+    if result.at is None:
+        return "same output ✓"
+    return f"another output ✗ from {'token' if result.by == 'tokens' else 'character'} {result.at + 1} on"
+
+
+def comparison_words(other: KeptAnswer, answer: KeptAnswer) -> str:
+    """``plain: same output ✓ · 29.1 tok/s, this 48.3 (1.66×)``."""
+    if other.record.error:
+        return f"{other.name}: ✗ {other.record.error}"
+    parts = [output_words(other, answer)]
+    theirs, ours = other.record.decode_tok_s, answer.record.decode_tok_s
+    if theirs and ours:
+        speeds = f"{formats.tokens_per_second(theirs)} tok/s, this {formats.tokens_per_second(ours)}"
+        parts.append(f"{speeds} ({ours / theirs:.2f}×)")
+    return f"{other.name}: {' · '.join(parts)}"
+
+
+def parts_at(other: KeptAnswer, answer: KeptAnswer) -> int | None:
+    """The first character in which the texts differ; ``None`` when they are the same."""
+    if other.record.text == answer.record.text:
+        return None
+    pairs = zip_longest(other.record.text, answer.record.text)
+    return next(index for index, (theirs, ours) in enumerate(pairs) if theirs != ours)
+
+
+def without(answers: Sequence[KeptAnswer], answer: KeptAnswer) -> tuple[KeptAnswer, ...]:
+    """The answers that ``answer`` can be compared with: finished without an error, and not itself."""
+    return tuple(kept for kept in answers if kept.record is not answer.record and not kept.record.error)

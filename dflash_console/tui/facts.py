@@ -1,8 +1,8 @@
-"""From a host's snapshot to the words on the screen. Pure: no widget, no clock of its own."""
+"""From a host's snapshot to the header's words. Pure: no widget, no clock of its own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -130,7 +130,7 @@ def header_facts(
         tone=tone,
         since=since,
         engine=_engine(state),
-        settings=setting_words(state) if service.state is RunState.RUNNING else (),
+        settings=_settings(state) if service.state is RunState.RUNNING else (),
     )
 
 
@@ -145,6 +145,12 @@ def _engine(state: HostState) -> str:
     if state.server is None:
         return ""
     return state.server.value.engine_name
+
+
+def _settings(state: HostState) -> tuple[tuple[str, str], ...]:
+    """The settings in effect; a row of question marks while an engine loads would say nothing."""
+    words = setting_words(state)
+    return words if state.ready or any(value != "?" for _, value in words) else ()
 
 
 def setting_words(state: HostState) -> tuple[tuple[str, str], ...]:
@@ -170,37 +176,3 @@ def setting_words(state: HostState) -> tuple[tuple[str, str], ...]:
 
 def _word(reading: Reading) -> str:
     return show_value(reading.value) if reading.known is Known.VALUE else "?"
-
-
-@dataclass(frozen=True)
-class LiveFigures:
-    """What the dashboard shows of one snapshot, apart from the plots' history."""
-
-    decode: float | None = None
-    decode_note: str = ""
-    decode_source: str = ""
-    commit: float | None = None
-    commit_stale: bool = False
-    commit_note: str = ""
-    commit_source: str = ""
-    histogram: tuple[int, ...] = field(default=())
-
-
-def live_figures(state: HostState) -> LiveFigures:
-    """The newest figures with the words that say where they come from."""
-    rates = state.rates
-    decode_source = f"{rates.decode_source} · 1 s" if rates.decode_source else "no source yet"
-    if rates.decode_tok_s and rates.decode_gauge_tok_s and rates.running:
-        off = abs(rates.decode_gauge_tok_s - rates.decode_tok_s) / rates.decode_tok_s
-        decode_source += f" · gauge {rates.decode_gauge_tok_s:.0f}" if off > 0.05 else f" · gauge agrees within {off * 100:.0f} %"
-    commit_source = rates.commit_source or "tokens ÷ verify calls of finished requests"
-    return LiveFigures(
-        decode=rates.decode_tok_s,
-        decode_note="idle" if rates.running == 0 and not rates.decode_tok_s else "",
-        decode_source=decode_source,
-        commit=rates.commit_length,
-        commit_stale=rates.commit_stale,
-        commit_note="last known" if rates.commit_stale and rates.commit_length is not None else "",
-        commit_source=commit_source,
-        histogram=rates.accept_histogram,
-    )

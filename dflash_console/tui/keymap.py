@@ -35,36 +35,49 @@ EDIT_ACTIONS = frozenset(
 """Actions that change the server or the change being put together."""
 
 
-def _key(identity: str, key: str, action: str, description: str, *, show: bool = False, tooltip: str = "") -> Binding:
-    return Binding(key, action, description, show=show, id=identity, tooltip=tooltip)
+def key_binding(identity: str, key: str, action: str, footer: str, tooltip: str) -> Binding:
+    """A key of the console.
+
+    Args:
+        identity: by which the configuration file can change it, such as ``log.search``.
+        footer: one word for the last line; empty keeps the key out of it.
+        tooltip: what it does, in words that stand alone: the help screen, the palette and docs/keys.md show them.
+    """
+    return Binding(key, action, footer or tooltip, show=bool(footer), id=identity, tooltip=tooltip)
 
 
 APP_BINDINGS: list[BindingType] = [
     *(
-        _key(f"screen.{pane}", str(number), f"open_pane('{pane}')", title)
+        key_binding(f"screen.{pane}", str(number), f"open_pane('{pane}')", "", f"open {title}")
         for number, (pane, title) in enumerate(PANES.items(), start=1)
     ),
-    _key("change.window", "w", "toggle_window", "window", show=True, tooltip="compact draft cache on or off"),
-    _key("change.window_smaller", "left_square_bracket", "step('draft_window', -1)", "size", show=True),
-    _key("change.window_larger", "right_square_bracket", "step('draft_window', 1)", "size", show=True),
-    _key("change.layers_window", "W", "toggle_layers_window", "layers", show=True, tooltip="the drafter layers' own window"),
-    _key("change.budget_up", "b", "step('tree_budget', 1)", "budget", show=True),
-    _key("change.budget_down", "B", "step('tree_budget', -1)", "budget", show=True),
-    _key("change.topk_up", "k", "step('tree_topk', 1)", "top-k", show=True),
-    _key("change.topk_down", "K", "step('tree_topk', -1)", "top-k", show=True),
-    _key("change.speculation", "s", "toggle_speculation", "speculation", show=True),
-    _key("operation.apply", "a", "apply", "apply", show=True),
-    _key("change.discard", "escape", "discard", "discard"),
-    _key("operation.restart", "r", "restart", "restart", show=True, tooltip="start, or restart and confirm"),
-    _key("operation.rollback", "u", "rollback", "roll back", show=True),
-    _key("operation.stop", "X", "stop", "stop"),
-    _key("plot.shorter", "minus", "span(-1)", "shorter span"),
-    _key("plot.longer", "plus,equals_sign", "span(1)", "longer span"),
-    _key("panel.maximise", "z", "maximise", "maximise"),
-    _key("app.explain", "f1", "explain", "what is this"),
-    _key("app.quit", "q", "leave", "quit"),
-    _key("app.help", "question_mark", "help", "help", show=True),
-    _key("app.palette", "colon", "command_palette", "palette", show=True),
+    key_binding("change.window", "w", "toggle_window", "window", "compact draft cache on or off"),
+    key_binding(
+        "change.window_smaller", "left_square_bracket", "step('draft_window', -1)", "size", "compact draft cache: a step smaller"
+    ),
+    key_binding(
+        "change.window_larger", "right_square_bracket", "step('draft_window', 1)", "size", "compact draft cache: a step larger"
+    ),
+    key_binding(
+        "change.layers_window", "W", "toggle_layers_window", "layers", "the drafter layers' own window: as trained, or off"
+    ),
+    key_binding("change.budget_up", "b", "step('tree_budget', 1)", "budget", "tree budget: a step larger"),
+    key_binding("change.budget_down", "B", "step('tree_budget', -1)", "budget", "tree budget: a step smaller"),
+    key_binding("change.topk_up", "k", "step('tree_topk', 1)", "top-k", "top-k: a step larger"),
+    key_binding("change.topk_down", "K", "step('tree_topk', -1)", "top-k", "top-k: a step smaller"),
+    key_binding("change.speculation", "s", "toggle_speculation", "speculation", "speculation on or off"),
+    key_binding("operation.apply", "a", "apply", "apply", "show the plan of these edits and apply it"),
+    key_binding("change.discard", "escape", "discard", "", "take all edits back"),
+    key_binding("operation.restart", "r", "restart", "restart", "start the service, or restart it, and confirm"),
+    key_binding("operation.rollback", "u", "rollback", "roll back", "roll back to the last confirmed configuration"),
+    key_binding("operation.stop", "X", "stop", "", "stop the service"),
+    key_binding("plot.shorter", "minus", "span(-1)", "", "plots: a shorter span of time"),
+    key_binding("plot.longer", "plus,equals_sign", "span(1)", "", "plots: a longer span of time"),
+    key_binding("panel.maximise", "z", "maximise", "", "the panel in focus fills the screen, and back"),
+    key_binding("app.explain", "f1", "explain", "", "explain the panel in focus"),
+    key_binding("app.quit", "q", "leave", "", "quit; asks only while an operation runs"),
+    key_binding("app.help", "question_mark", "help", "help", "the keys that work here"),
+    key_binding("app.palette", "colon", "command_palette", "palette", "find any action by its name"),
 ]
 
 

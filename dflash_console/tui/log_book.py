@@ -150,6 +150,10 @@ class LogBook:
         if bar.finished:
             self._bar = None
 
+    def ranks(self) -> tuple[int, ...]:
+        """The tensor-parallel ranks that entries name, in order."""
+        return tuple(sorted({entry.rank for entry in self.entries if entry.rank is not None}))
+
     def confirmation(self) -> int | None:
         """Index of the newest confirmation line."""
         for index in range(len(self.entries) - 1, -1, -1):
@@ -198,12 +202,13 @@ def _classify(event: object, line: LogLine) -> tuple[Level, Kind]:
 
 
 def bar_words(bar: Progress, width: int = 24) -> str:
-    """``Capturing batches  14/32 ██████████▌░░░  00:12 left``."""
-    eighths = round(width * min(1.0, bar.done / bar.total)) if bar.total else 0
-    text = f"{bar.label or 'progress'}  {bar.done}/{bar.total} {'█' * eighths}{'░' * (width - eighths)}"
-    if bar.left_s is not None and not bar.finished:
-        text += f"  about {bar.left_s:.0f} s left"
-    return text
+    """``Capturing batches  14/32 ██████████░░░  about 12 s left``; no bar once it has ended."""
+    text = f"{bar.label or 'progress'}  {bar.done}/{bar.total}"
+    if bar.finished:
+        return text
+    full = round(width * min(1.0, bar.done / bar.total)) if bar.total else 0
+    text += f" {'█' * full}{'░' * (width - full)}"
+    return text if bar.left_s is None else f"{text}  about {bar.left_s:.0f} s left"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from .. import formats
-from ..knobs import KNOBS, show_value
+from ..evidence.reading import Known
+from ..knobs import KNOBS, find_knob, same_value, show_value
 
 if TYPE_CHECKING:
     from ..plan import Plan, Predictions
@@ -24,11 +25,13 @@ def diff_text(plan: Plan, colours: dict[str, str]) -> Text:
         return text
     for line in plan.diff.splitlines():
         style = ""
-        if line.startswith("+") and not line.startswith("+++"):
+        if line.startswith(("--- ", "+++ ")):
+            continue  # the file is named above the diff already
+        if line.startswith("+"):
             style = colours.get("success", "")
-        elif line.startswith("-") and not line.startswith("---"):
+        elif line.startswith("-"):
             style = colours.get("error", "")
-        elif line.startswith(("@@", "---", "+++")):
+        elif line.startswith("@@"):
             style = colours.get("quiet", "")
         text.append(line + "\n", style=style)
     return text
@@ -93,13 +96,23 @@ def findings_text(plan: Plan, colours: dict[str, str]) -> Text:
 
 
 def change_lines(plan: Plan) -> list[tuple[str, str]]:
-    """``Tree budget: 8 → 16`` and what will prove it, one setting each."""
+    """``Tree budget: 8 → 16`` and what will prove it, one setting each.
+
+    A value that is in effect and gets written down has no way to go: its line says what the file has instead.
+    """
+    from ..evidence.command import command_reading
+
     lines = []
     for change in plan.changes:
         knob = KNOBS.get(change.knob)
         title = change.knob if knob is None else knob.title
         new = "left to the engine" if change.new is None else show_value(change.new)
         old = "not set" if change.old is None else show_value(change.old)
+        if plan.persist and same_value(change.old, change.new):
+            in_file = command_reading(plan.old_command, find_knob(change.knob))
+            written = show_value(in_file.value) if in_file.known is Known.VALUE else "not set"
+            lines.append((f"{title}: {new} in effect already; in the file {written} → {new}", "a restart keeps it then"))
+            continue
         proof = f"proven by {change.how}" if change.confirmable else "applied, not confirmable"
         lines.append((f"{title}: {old} → {new}", proof))
     return lines

@@ -1,21 +1,27 @@
-"""Sending prompts from a widget: a worker streams, the widget gets messages."""
+"""Sending prompts from a widget: a worker streams, messages fill the answers, and the widget repaints at a readable pace."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.worker import Worker
 
 from . import messages
+from .answers import Answer
 from .link import LinkError
 
 if TYPE_CHECKING:
     from ..load.records import Chunk, RequestRecord
     from ..load.request import PromptRequest
     from .link import HostLink
+
+EXAMPLE = "Write a Python function that merges two sorted lists, with a docstring and two examples."
+REPAINT_S = 0.1
+"""Between two repaints of streaming answers: an event a verify would repaint far more often than one can read."""
 
 _RUNS = itertools.count(1)
 
@@ -25,31 +31,71 @@ class PromptError(ValueError):
 
 
 class PromptRunner:
-    """At most one run at a time per owner; starting another ends the one before, which frees its slots."""
+    """At most one run at a time per owner, and its answers; starting another ends the one before, which frees its slots.
 
-    def __init__(self, owner: Widget) -> None:
+    The owner hands its ``ChunkArrived``, ``AnswerEnded`` and ``PromptsEnded`` messages on; those of another run are not taken.
+    """
+
+    def __init__(self, owner: Widget, repaint: Callable[[], None]) -> None:
+        """``repaint`` is called while answers stream, at most every :data:`REPAINT_S`, and when the run ends."""
         self._owner = owner
+        self._repaint = repaint
         self._worker: Worker[None] | None = None
-        self.run = 0
+        self._timer: Timer | None = None
+        self._dirty = False
+        self._run = 0
+        self.answers: list[Answer] = []
 
     @property
     def running(self) -> bool:
         return self._worker is not None and self._worker.is_running
 
-    def start(self, link: HostLink, requests: Sequence[PromptRequest]) -> int:
-        """Send the prompts at once; messages carry the number that is returned."""
+    def start(self, link: HostLink, requests: Sequence[PromptRequest]) -> None:
+        """Send the prompts at once."""
         self.cancel()
-        self.run = next(_RUNS)
+        self._run = next(_RUNS)
+        self.answers = [Answer(number) for number in range(len(requests))]
         self._worker = self._owner.run_worker(
-            self._send(link, tuple(requests), self.run), name="prompts", group="prompts", exit_on_error=False
+            self._send(link, tuple(requests), self._run), name="prompts", group="prompts", exit_on_error=False
         )
-        return self.run
+        self._dirty = True
+        if self._timer is None:
+            self._timer = self._owner.set_interval(REPAINT_S, self._repaint_when_dirty)
+        else:
+            self._timer.resume()
 
     def cancel(self) -> None:
         """End the run; its connections are closed."""
         if self._worker is not None:
             self._worker.cancel()
             self._worker = None
+        if self._timer is not None:
+            self._timer.pause()
+
+    def take_chunk(self, message: messages.ChunkArrived) -> bool:
+        """Put new text to its answer; whether it was of this run."""
+        if message.run == self._run:
+            self.answers[message.chunk.request].add(message.chunk)
+            self._dirty = True
+        return message.run == self._run
+
+    def take_end(self, message: messages.AnswerEnded) -> bool:
+        """Put the figures to their answer; whether it was of this run."""
+        if message.run == self._run:
+            self.answers[message.record.request].record = message.record
+            self._dirty = True
+        return message.run == self._run
+
+    def take_run_end(self, message: messages.PromptsEnded) -> bool:
+        """Stop repainting; whether it was this run that ended."""
+        if message.run == self._run and self._timer is not None:
+            self._timer.pause()
+        return message.run == self._run
+
+    def _repaint_when_dirty(self) -> None:
+        if self._dirty:
+            self._dirty = False
+            self._repaint()
 
     async def _send(self, link: HostLink, requests: tuple[PromptRequest, ...], run: int) -> None:
         def chunk(arrived: Chunk) -> None:
@@ -67,16 +113,20 @@ class PromptRunner:
 
 
 def make_requests(
-    text: str, copies: str, temperature: str, max_tokens: str, custom: Mapping[str, bool] | None = None
+    text: str, copies: str, temperature: str, max_tokens: str, custom: Mapping[str, bool] | None = None, *, raw: bool = False
 ) -> tuple[PromptRequest, ...]:
-    """Requests from what stands in the fields; ``custom`` are per-request engine settings.
+    """Requests from what stands in the fields.
+
+    Args:
+        custom: per-request engine settings.
+        raw: continue the text as it stands, without the model's chat template.
 
     Raises:
         PromptError: a field cannot be read; the sentence names it and what it takes.
     """
     from dataclasses import replace
 
-    from ..load.request import PromptRequest
+    from ..load.request import Endpoint, PromptRequest
 
     if not text.strip():
         raise PromptError("the prompt is empty: write one, or choose one of a suite")
@@ -88,7 +138,9 @@ def make_requests(
         heat = -1.0
     if not 0 <= heat <= 2:
         raise PromptError(f"T (temperature) takes a number from 0 to 2, not {temperature.strip() or 'nothing'}")
-    request = PromptRequest.of(text.strip(), max_tokens=limit, temperature=heat)
+    # A raw text's last space or newline is part of what is continued.
+    endpoint, prompt = (Endpoint.GENERATE, text) if raw else (Endpoint.CHAT, text.strip())
+    request = PromptRequest.of(prompt, endpoint=endpoint, max_tokens=limit, temperature=heat)
     if custom:
         request = replace(request, custom_params=dict(custom))
     return (request,) * number

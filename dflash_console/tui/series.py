@@ -121,7 +121,7 @@ def nice_ticks(top: float, rows: int) -> tuple[float, ...]:
     raw = max(top, 1e-9) / wanted
     magnitude = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * magnitude for factor in (1, 2, 2.5, 5, 10) if factor * magnitude >= raw * 0.999)
-    return tuple(step * index for index in range(wanted + 1))
+    return tuple(step * index for index in range(math.ceil(top / step * 0.999) + 1))
 
 
 def time_ticks(start: float, end: float, number: int) -> tuple[float, ...]:

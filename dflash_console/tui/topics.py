@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .comparison import NEAR_TIES
+
 
 @dataclass(frozen=True)
 class Topic:
@@ -37,7 +39,9 @@ TOPICS: dict[str, Topic] = {
         "Over a span: (tokens generated − requests finished) ÷ verify calls. The first token of a request comes from "
         "prefill, not from a verify, so it is taken off. SGLang's own figure leaves it in and is a little higher for "
         "short answers.\n\n"
-        "The counters grow when a request finishes. Between finishes the value is the last one known.\n\n"
+        "The lower edge says which of two holds here. 'every verify': this engine counts each verify as it happens (the "
+        "embedded one does), so the value moves while answers stream. 'finished requests': the counters grow when a request "
+        "finishes (stock SGLang), so the value comes in steps, and between them it is the last one known.\n\n"
         "Accept rate is another figure: accepted ÷ proposed. A tree proposes more nodes than can ever be accepted, so "
         "its rate falls as the budget grows while its commit length rises. Compare commit length and tok/s across "
         "budgets, never the rate.",
@@ -91,8 +95,8 @@ TOPICS: dict[str, Topic] = {
         "Log",
         "Lines of this start, or of all (t changes it). f follows the end; scrolling up stops that for good until f "
         "or end.\n"
-        "/ searches (regular expression), n and N go on, l filters by level, c jumps to the confirmation line, y "
-        "copies the line, S saves what is shown.\n"
+        "/ searches (regular expression), n and N go on, l filters by level and R by rank, w wraps long lines, c jumps to "
+        "the confirmation line, y copies the line, S saves what is shown.\n"
         "Progress bars are one line that moves; tracebacks are folded (enter opens them).",
     ),
     "playground": Topic(
@@ -101,8 +105,12 @@ TOPICS: dict[str, Topic] = {
         "seen.\n\n"
         "TTFT: from sending to the first token, seen here. decode tok/s: tokens after the first ÷ time between first "
         "and last. commit: mean of the request's own histogram.\n\n"
-        "same output?: at temperature 0 speculation must not change a single token; the check compares with an "
-        "earlier answer or with plain decoding on the same server.",
+        "same output?: at temperature 0 the answer must be the one that plain decoding gives. c asks the same of this "
+        "server with speculation off for that request; C shows the answer beside it, or beside parallel and earlier ones, "
+        "and where they part.\n"
+        f"{NEAR_TIES}\n\n"
+        "R sends the text as it stands, without the model's chat template: a base model's way to be asked, and the only "
+        "one through which stock SGLang reports verifies of each request.",
     ),
     "tree": Topic(
         "One verify",

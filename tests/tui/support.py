@@ -278,7 +278,7 @@ class RecordedLink:
             for index, text in enumerate(self.answer):
                 on_chunk(Chunk(number, text, 0.2 + 0.1 * index, tokens=3 if index else 1, first=index == 0))
             await self.hold.wait()
-            record = answer_record(number, "".join(self.answer))
+            record = answer_record(number, "".join(self.answer), token_ids=())  # chat answers name no ids
             on_done(record)
             records.append(record)
         return tuple(records)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dflash_console.load.records import Chunk
+from dflash_console.load.records import Chunk, RequestRecord
+from dflash_console.load.request import Endpoint, PromptRequest
 from dflash_console.tui.answers import Answer
-from dflash_console.tui.comparison import comparison_words
+from dflash_console.tui.comparison import KeptAnswer, comparison_words, parts_at
 from dflash_console.tui.prompt_runner import PromptError, make_requests
 from dflash_console.tui.tree import PictureError, draw_tree, read_pictures, summary
 
@@ -69,16 +73,55 @@ def test_neighbouring_verifies_have_different_shades() -> None:
     assert all(left != right for left, right in pairwise(grounds))
 
 
+def kept(name: str, record: RequestRecord, text: str = "hello", **asked: object) -> KeptAnswer:
+    return KeptAnswer(name, replace(PromptRequest.of(text), **asked), record)  # type: ignore[arg-type]
+
+
 def test_same_output_is_said_for_greedy_answers_and_not_claimed_for_warm_ones() -> None:
     left, right = answer_record(0, "abc"), answer_record(0, "abc", decode_tok_s=60.0)
-    assert "same output ✓" in comparison_words("plain", left, right, greedy=True)
-    assert "2.00×" in comparison_words("plain", left, right, greedy=True)
-    assert "same" not in comparison_words("plain", left, right, greedy=False)
+    words = comparison_words(kept("plain", left), kept("this", right))
+    assert words.startswith("plain: same output ✓")
+    assert "2.00×" in words
+    assert "same" not in comparison_words(kept("plain", left, temperature=0.7), kept("this", right, temperature=0.7))
 
 
 def test_another_output_names_the_place() -> None:
     left, right = answer_record(0, "abc", token_ids=(1, 2, 3)), answer_record(0, "abd", token_ids=(1, 2, 4))
-    assert "another output ✗ from token 3 on" in comparison_words("plain", left, right, greedy=True)
+    assert "another output ✗ from token 3 on" in comparison_words(kept("plain", left), kept("this", right))
+    assert parts_at(kept("plain", left), kept("this", right)) == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"text": "goodbye"}, "another prompt"),
+        ({"temperature": 0.5}, "temperature 0.5 against 0"),
+        ({"max_tokens": 9}, "up to 9 tokens against 256"),
+        ({"endpoint": Endpoint.GENERATE}, "one with the chat template, one without"),
+    ],
+)
+def test_answers_to_different_questions_are_not_judged(asked: dict[str, object], words: str) -> None:
+    other = kept("earlier", answer_record(0, "xyz"), **asked)  # type: ignore[arg-type]
+    said = comparison_words(other, kept("this", answer_record(0, "abc")))
+    assert f"asked otherwise: {words}" in said
+    assert "output" not in said
+
+
+@given(st.text(), st.text())
+def test_texts_part_where_their_common_beginning_ends(left: str, right: str) -> None:
+    at = parts_at(kept("other", answer_record(0, left)), kept("this", answer_record(0, right)))
+    if at is None:
+        assert left == right
+    else:
+        assert left[:at] == right[:at]
+        assert left[at : at + 1] != right[at : at + 1]
+
+
+def test_a_raw_text_is_sent_as_it_stands_and_a_chat_turn_without_its_edges() -> None:
+    (raw,) = make_requests("def f(x):\n    ", "1", "0", "9", raw=True)
+    (chat,) = make_requests(" hello \n", "1", "0", "9")
+    assert (raw.endpoint, raw.text) == (Endpoint.GENERATE, "def f(x):\n    ")
+    assert (chat.endpoint, chat.text) == (Endpoint.CHAT, "hello")
 
 
 @pytest.mark.parametrize(

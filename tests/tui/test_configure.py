@@ -51,7 +51,14 @@ async def test_keys_put_a_change_together_on_the_dashboard(make_app: MakeApp) ->
         }
         assert "tree budget 8 → 16" in change(app)
         await pilot.press("B", "K", "right_square_bracket", "s", "W")
-        assert app.model.change.values == {"tree_budget": 12, "draft_window": 1024, "layers_window": "config"}
+        assert app.model.change.values == {"tree_budget": 12, "draft_window": 1024}
+
+
+async def test_the_layers_window_goes_back_as_trained_when_it_is_off_now(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state(layers_window=None)))
+    async with running(app) as pilot:
+        await pilot.press("W")
+        assert app.model.change.values == {"layers_window": "config"}
 
 
 async def test_escape_discards_the_change(make_app: MakeApp) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import pytest
+
 from dflash_console.evidence.metrics import Rates
 from dflash_console.hosts.service import RunState
 from dflash_console.tui import messages
@@ -18,6 +20,7 @@ from dflash_console.tui.widgets.histogram import HistogramPanel
 from dflash_console.tui.widgets.key_line import KeyLine
 from dflash_console.tui.widgets.plot_panel import PlotPanel
 from dflash_console.tui.widgets.requests_panel import RequestsPanel
+from dflash_console.tui.widgets.tab_line import TabLine
 
 from .conftest import MakeApp
 from .driving import header, notices, running, until
@@ -76,9 +79,40 @@ async def test_old_data_are_called_old(make_app: MakeApp) -> None:
 
 
 async def test_an_unknown_setting_is_a_question_mark_and_not_a_value(make_app: MakeApp) -> None:
-    app = make_app(RecordedLink(state(ready=False, texts=START_LINES[:1])))
+    app = make_app(RecordedLink(state(speculative_ddtree_budget="many", texts=START_LINES[:1])))
     async with running(app):
         assert "budget ?" in header(app)
+
+
+async def test_an_engine_of_which_nothing_is_known_yet_has_no_row_of_question_marks(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state(ready=False, texts=START_LINES[:1])))
+    async with running(app):
+        assert "?" not in header(app)
+
+
+@pytest.mark.parametrize(
+    ("run", "words"), [(RunState.STOPPED, "stopped: r starts it"), (RunState.FAILED, "failed: 4 shows its log")]
+)
+async def test_an_engine_that_is_down_says_so_in_place_of_its_figures(make_app: MakeApp, run: RunState, words: str) -> None:
+    link = RecordedLink(state(run=run, rates=Rates()))
+    link.hold.clear()
+    app = make_app(link)
+    async with running(app):
+        assert words in app.query_one("#decode", PlotPanel).text
+        assert words in app.query_one("#commit", PlotPanel).text
+
+
+async def test_without_a_past_the_plots_begin_with_one_minute(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app):
+        await until(lambda: app.model.span == 60, "the shortest span")
+        assert "span 1 min" in app.query_one(TabLine).render().plain  # type: ignore[union-attr]
+
+
+async def test_no_gpu_panel_while_it_is_not_known_whether_there_are_gpus(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(replace(state(), gpus=None)))
+    async with running(app):
+        assert not app.query_one(GpuPanel).display
 
 
 async def test_figures_stand_with_their_source_and_the_baseline(make_app: MakeApp) -> None:

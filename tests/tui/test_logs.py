@@ -127,6 +127,48 @@ async def test_levels_filter_and_come_round(make_app: MakeApp) -> None:
         assert view.rows == 10
 
 
+async def test_r_walks_the_ranks_that_the_log_names(make_app: MakeApp) -> None:
+    app = make_app(link_with("[2026-11-29 16:00:09 TP0] from zero", "[2026-11-29 16:00:09 TP3] from three", "[/] of no rank"))
+    async with running(app) as pilot:
+        await pilot.press("4")
+        view = app.query_one(LogView)
+        await until(lambda: view.rows == 11, "all lines")
+        await pilot.press("R")
+        assert "from three" not in view.lines.plain()
+        assert "from zero" in view.lines.plain()
+        assert "of no rank" in view.lines.plain()
+        assert "rank 0 alone" in str(view.border_subtitle)
+        await pilot.press("R", "R")
+        assert view.rows == 11
+
+
+async def test_a_log_that_names_no_rank_says_so(make_app: MakeApp) -> None:
+    app = make_app(link_with())
+    async with running(app) as pilot:
+        await pilot.press("4")
+        await until(lambda: app.query_one(LogView).rows == 8, "the lines")
+        await pilot.press("R")
+        assert "names no rank" in notices(app)
+
+
+async def test_w_wraps_long_lines_and_the_search_finds_the_row(make_app: MakeApp) -> None:
+    app = make_app(link_with("x" * 300 + " needle"))
+    async with running(app, (100, 40)) as pilot:
+        await pilot.press("4")
+        view = app.query_one(LogView)
+        await until(lambda: view.rows == 9, "the lines")
+        await pilot.press("w")
+        assert view.rows > 12
+        assert view.row_text(view.rows - 1).endswith("needle")
+        assert view.virtual_size.width <= view.size.width
+        await pilot.press("home", "slash", *"needle", "enter")
+        assert view.cursor is not None
+        assert "needle" in view.row_text(view.lines.place(view.cursor))
+        await pilot.press("w")
+        assert view.rows == 9
+        assert view.cursor_text().endswith("needle")
+
+
 async def test_enter_opens_a_traceback_and_closes_it(make_app: MakeApp) -> None:
     app = make_app(link_with(*TRACEBACK[:4]))
     async with running(app) as pilot:

@@ -6,11 +6,16 @@ from pathlib import Path
 
 from textual.widgets import Input, Markdown
 
+from dflash_console.load.request import Endpoint
+from dflash_console.tui.prompt_runner import EXAMPLE
+from dflash_console.tui.screens.compare import CompareScreen
+from dflash_console.tui.screens.dialog import ScrollText
 from dflash_console.tui.screens.suites import SuiteScreen
 from dflash_console.tui.widgets.answer_view import AnswerView
 from dflash_console.tui.widgets.histogram import HistogramPanel
-from dflash_console.tui.widgets.prompt_dock import EXAMPLE, PromptDock
+from dflash_console.tui.widgets.prompt_dock import PromptDock
 from dflash_console.tui.widgets.prompt_editor import PromptEditor
+from dflash_console.tui.widgets.toggle import Toggle
 
 from .conftest import MakeApp
 from .driving import notices, running, until
@@ -141,17 +146,88 @@ async def test_comparing_with_plain_sends_the_same_prompt_without_speculation(ma
         assert link.sent[1][0].text == link.sent[0][0].text
 
 
-async def test_comparing_with_an_earlier_answer_finds_a_difference(make_app: MakeApp) -> None:
+async def test_plain_is_asked_what_the_answer_was_asked_and_not_what_the_editor_holds_now(make_app: MakeApp) -> None:
     link = RecordedLink(state())
     app = make_app(link)
     async with running(app) as pilot:
         await pilot.press("5", "enter")
         view = app.query_one(AnswerView)
         await until(lambda: "4 verifies" in str(view.border_title), "an answer")
+        app.query_one(PromptEditor).load_text("something else")
+        await pilot.press("c")
+        await until(lambda: "same output ✓" in str(view.border_subtitle), "the comparison")
+        assert link.sent[1][0].text == link.sent[0][0].text
+
+
+async def test_a_comparison_stays_with_its_answer(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("5")
+        app.query_one("#play-copies", Input).value = "2"
+        await pilot.press("enter")
+        view = app.query_one(AnswerView)
+        await until(lambda: "4 verifies" in str(view.border_title), "the answers")
+        await pilot.press("c")
+        await until(lambda: "same output ✓" in str(view.border_subtitle), "the comparison")
+        await pilot.press("right")
+        assert "same output" not in str(view.border_subtitle)
+        await pilot.press("left")
+        assert "same output ✓" in str(view.border_subtitle)
+
+
+async def test_an_answer_is_compared_in_full_with_plain_decoding_and_with_earlier_ones(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("5", "enter")
+        view = app.query_one(AnswerView)
+        await until(lambda: "4 verifies" in str(view.border_title), "an answer")
+        link.answer = ("Here is", " another one.")
+        await pilot.press("enter")
+        await until(lambda: len(link.sent) == 2 and "another one" in view.text, "a second answer")
+        await until(lambda: "4 verifies" in str(view.border_title), "its end")
+        assert "kept to compare with" in app.query_one("#answer-list", ScrollText).text
+        await pilot.press("c")
+        await until(lambda: "same output ✓" in str(view.border_subtitle), "the comparison with plain decoding")
+        await pilot.press("C")
+        await until(lambda: isinstance(app.screen, CompareScreen), "the comparison")
+        screen = app.screen
+        assert isinstance(screen, CompareScreen)
+        assert screen.text.startswith("plain: same output ✓")
+        await pilot.press("right")
+        assert "another output ✗ from character 10 on" in screen.text
+        assert "two sorted lists." in screen.text
+        assert "nearly equal logits" in screen.text
+        await pilot.press("escape")
+        await until(lambda: app.screen is not screen, "the playground")
+
+
+async def test_a_second_question_is_not_called_another_output(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("5", "enter")
+        view = app.query_one(AnswerView)
+        await until(lambda: "4 verifies" in str(view.border_title), "an answer")
+        app.query_one(PromptEditor).load_text("something else")
         await pilot.press("enter")
         await until(lambda: len(link.sent) == 2 and "4 verifies" in str(view.border_title), "a second answer")
         await pilot.press("C")
-        assert "earlier: same output ✓" in str(view.border_subtitle)
+        await until(lambda: isinstance(app.screen, CompareScreen), "the comparison")
+        assert "asked otherwise: another prompt" in app.screen.text  # type: ignore[attr-defined]
+
+
+async def test_a_raw_text_goes_to_the_endpoint_without_a_template(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("5", "R", "enter")
+        await until(lambda: len(link.sent) == 1, "a request")
+        assert link.sent[0][0].endpoint is Endpoint.GENERATE
+        app.query_one(Toggle).focus()
+        await pilot.press("space", "enter")
+        await until(lambda: len(link.sent) == 2, "a second request")
+        assert link.sent[1][0].endpoint is Endpoint.CHAT
 
 
 async def test_markdown_is_shown_only_of_a_finished_answer(make_app: MakeApp) -> None:

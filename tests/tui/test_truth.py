@@ -44,6 +44,28 @@ async def test_a_hot_change_is_drift_of_a_known_kind_and_a_writes_it_down(make_a
         assert dict(link.asked[-1][0]) == {"tree_budget": 16}
 
 
+async def test_writing_down_says_what_the_file_has_and_not_that_a_value_becomes_itself(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state(texts=HOT, speculative_ddtree_budget=16)))
+    async with running(app) as pilot:
+        await pilot.press("3", "a")
+        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
+        shown = app.screen.query_one("#plan", ScrollText).text
+        assert "Tree budget: 16 in effect already; in the file 8 → 16" in shown
+        assert "16 → 16" not in shown.replace("8 → 16", "")
+        assert "in effect already\n" not in shown
+
+
+async def test_rows_that_cannot_be_judged_are_counted_and_their_common_reason_is_said_once(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state(ready=False, texts=START_LINES[:3])))
+    async with running(app) as pilot:
+        await pilot.press("3")
+        view = app.query_one(TruthView)
+        assert "not known yet" in str(view.border_subtitle)
+        assert "no drift" not in str(view.border_subtitle)
+        reason = "    the confirmation line has not been seen in this start"
+        assert [line.rstrip() for line in view.text.split("\n")].count(reason) == 1
+
+
 async def test_enter_on_a_row_does_what_its_key_does(make_app: MakeApp) -> None:
     link = RecordedLink(state(texts=HOT, speculative_ddtree_budget=16))
     app = make_app(link)

@@ -33,14 +33,16 @@ class ConfigurePane(Pane):
     """Settings on the left, what would be written and what to expect on the right."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", "setting", id="settings.up", show=False),
-        Binding("down,j", "move(1)", "setting", id="settings.down", show=False),
+        Binding("up", "move(-1)", "setting", id="settings.up", tooltip="the setting above", show=False),
+        Binding("down,j", "move(1)", "setting", id="settings.down", tooltip="the setting below", show=False),
         Binding("enter", "edit", "edit", show=True, id="settings.edit", tooltip="type a value"),
         Binding("delete,backspace", "forget", "take back", id="settings.forget", tooltip="take this edit back", show=False),
-        Binding("plus,equals_sign", "step_current(1)", "next value", id="settings.next", show=False),
-        Binding("minus", "step_current(-1)", "previous value", id="settings.previous", show=False),
+        Binding("plus,equals_sign", "step_current(1)", "next value", id="settings.next", tooltip="the next value", show=False),
+        Binding("minus", "step_current(-1)", "previous value", id="settings.previous", tooltip="the previous value", show=False),
         Binding("F", "flag", "any flag", id="settings.flag", tooltip="set any flag by its name", show=False),
-        Binding("P", "save_profile", "save profile", show=True, id="settings.save_profile"),
+        Binding(
+            "P", "save_profile", "save profile", show=True, id="settings.save_profile", tooltip="save these settings as a profile"
+        ),
         Binding("L", "load_profile", "profiles", show=True, id="settings.load_profile", tooltip="load or compare a profile"),
     ]
     edits = True

@@ -10,7 +10,7 @@ from textual.containers import Horizontal
 
 from ... import formats
 from ..event_words import event_words
-from ..facts import live_figures
+from ..figures import live_figures
 from ..widgets.event_list import EventPanel
 from ..widgets.field import LeavingInput
 from ..widgets.gpu_panel import GpuPanel
@@ -28,9 +28,9 @@ class DashboardPane(Pane):
     """Two plots, the histogram, requests, GPUs and the newest events."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "prompt", "prompt", show=True, id="prompt.open", tooltip="a prompt under the plots"),
-        Binding("P", "close_prompt", "close the prompt", id="prompt.hide", show=False),
-        Binding("x", "stop_prompt", "stop the prompt", show=True, id="prompt.stop"),
+        Binding("p", "prompt", "prompt", show=True, id="prompt.open", tooltip="open the prompt dock under the plots"),
+        Binding("P", "close_prompt", "close the prompt", id="prompt.hide", tooltip="close it", show=False),
+        Binding("x", "stop_prompt", "stop the prompt", show=True, id="prompt.stop", tooltip="stop the prompts that run"),
     ]
     edits = True
     default_focus = "#decode"
@@ -64,7 +64,7 @@ class DashboardPane(Pane):
                 least_top=3.0,
             )
         with Horizontal(id="figures"):
-            yield HistogramPanel(id="histogram")
+            yield HistogramPanel("none yet: p runs a prompt", id="histogram")
             yield RequestsPanel("Requests", id="requests")
             yield GpuPanel("GPU", id="gpu")
             yield EventPanel("Events", id="events")

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.worker import Worker
 
 from .. import messages
+from ..keymap import key_binding
 from ..log_book import Level, LogBook, LogFilter, PatternError, compile_search
 from ..widgets.field import LeavingInput
 from ..widgets.log_view import LogView
@@ -27,30 +28,36 @@ _LEVEL_WORDS = {
 }
 
 
+def _key(identity: str, key: str, action: str, footer: str, tooltip: str) -> Binding:
+    return key_binding(f"log.{identity}", key, action, footer, tooltip)
+
+
 class LogsPane(Pane):
     """Follows the host's log while it is open; what was read stays when another screen is opened."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f", "follow", "follow", show=True, id="log.follow", tooltip="stay at the newest line"),
-        Binding("slash", "search", "search", show=True, id="log.search", tooltip="regular expression"),
-        Binding("n", "find(1)", "next", show=True, id="log.next"),
-        Binding("N", "find(-1)", "next", show=True, id="log.previous", tooltip="previous match"),
-        Binding("l", "level", "level", show=True, id="log.level", tooltip="filter by level"),
-        Binding("t", "this_start", "this start/all", show=True, id="log.starts"),
-        Binding("c", "confirmation", "confirmation", show=True, id="log.confirmation", tooltip="to the confirmation line"),
-        Binding("enter", "fold", "open", id="log.fold", tooltip="open or close a traceback", show=False),
-        Binding("y", "copy", "copy", show=True, id="log.copy", tooltip="copy the line (and to a file)"),
-        Binding("S", "save", "save", show=True, id="log.save", tooltip="save what is shown"),
-        Binding("T", "tree", "tree", show=True, id="log.tree", tooltip="draw one verify"),
-        Binding("up,k", "move(-1)", "up", id="log.up", show=False),
-        Binding("down,j", "move(1)", "down", id="log.down", show=False),
-        Binding("pageup", "page(-1)", "page up", id="log.page_up", show=False),
-        Binding("pagedown", "page(1)", "page down", id="log.page_down", show=False),
-        Binding("left", "sideways(-20)", "left", id="log.left", show=False),
-        Binding("right", "sideways(20)", "right", id="log.right", show=False),
-        Binding("home,g", "home", "first line", id="log.home", show=False),
-        Binding("end,G", "follow", "last line", id="log.end", show=False),
-        Binding("escape", "end_search", "end the search", id="log.end_search", show=False),
+        _key("follow", "f", "follow", "follow", "follow: stay at the newest line"),
+        _key("search", "slash", "search", "search", "search (a regular expression)"),
+        _key("next", "n", "find(1)", "next", "search: the next match"),
+        _key("previous", "N", "find(-1)", "next", "search: the match before"),
+        _key("level", "l", "level", "level", "show lines from another level on"),
+        _key("rank", "R", "rank", "rank", "show one rank's lines alone, or all again"),
+        _key("wrap", "w", "wrap", "wrap", "wrap long lines, or not"),
+        _key("starts", "t", "this_start", "this start/all", "the log of this start, or of all"),
+        _key("confirmation", "c", "confirmation", "confirmation", "jump to the confirmation line"),
+        _key("fold", "enter", "fold", "", "open or close a traceback"),
+        _key("copy", "y", "copy", "copy", "copy the line, also to a file"),
+        _key("save", "S", "save", "save", "save the lines that are shown"),
+        _key("tree", "T", "tree", "tree", "draw one verify"),
+        _key("up", "up,k", "move(-1)", "", "a line up"),
+        _key("down", "down,j", "move(1)", "", "a line down"),
+        _key("page_up", "pageup", "page(-1)", "", "a page up"),
+        _key("page_down", "pagedown", "page(1)", "", "a page down"),
+        _key("left", "left", "sideways(-20)", "", "scroll to the left"),
+        _key("right", "right", "sideways(20)", "", "scroll to the right"),
+        _key("home", "home,g", "home", "", "the first line"),
+        _key("end", "end,G", "follow", "", "the last line"),
+        _key("end_search", "escape", "end_search", "", "end the search"),
     ]
     default_focus = "#log"
 
@@ -58,6 +65,7 @@ class LogsPane(Pane):
         super().__init__(id="logs")
         self._book = LogBook()
         self._level = Level.BATCH
+        self._rank: int | None = None
         self._this_start = True
         self._generation = 0
         self._worker: Worker[None] | None = None
@@ -92,8 +100,7 @@ class LogsPane(Pane):
             self._worker.cancel()
         self._generation += 1
         self._book.clear()
-        self.view.opened.clear()
-        self.view.refresh_rows()
+        self.view.start_anew()
         self._worker = self.run_worker(self._follow(link, self._generation, self._this_start), name="log", exit_on_error=False)
         self._titles()
 
@@ -124,7 +131,10 @@ class LogsPane(Pane):
         which = "this start" if self._this_start else "all starts"
         view.border_title = f"Log of {which}"
         following = "following" if view.follow else "standing still: f follows"
-        parts = [f"{view.rows:,} lines", _LEVEL_WORDS[self._level], following]
+        parts = [f"{view.rows:,} {'rows' if view.wrapped else 'lines'}", _LEVEL_WORDS[self._level]]
+        parts += [f"rank {self._rank} alone"] if self._rank is not None else []
+        parts += ["wrapped"] if view.wrapped else []
+        parts.append(following)
         view.border_subtitle = " · ".join(parts)
 
     # Keys
@@ -146,8 +156,24 @@ class LogsPane(Pane):
 
     def action_level(self) -> None:
         self._level = Level((self._level + 1) % len(Level))
-        self.view.filter = LogFilter(self._level)
-        self.view.refresh_rows()
+        self._filter()
+
+    def action_rank(self) -> None:
+        """Walk through the ranks that the log names, and back to all of them."""
+        ranks: list[int | None] = [None, *self._book.ranks()]
+        if len(ranks) == 1:
+            self.notify("The log that is shown names no rank.", severity="warning")
+            return
+        here = ranks.index(self._rank) if self._rank in ranks else 0
+        self._rank = ranks[(here + 1) % len(ranks)]
+        self._filter()
+
+    def _filter(self) -> None:
+        self.view.show_only(LogFilter(self._level, rank=self._rank))
+        self._titles()
+
+    def action_wrap(self) -> None:
+        self.view.wrap(not self.view.wrapped)
         self._titles()
 
     def action_this_start(self) -> None:
@@ -199,18 +225,10 @@ class LogsPane(Pane):
         text = self.view.cursor_text()
         if text:
             self.app.copy_to_clipboard(text)
-            self._say_saved("Copied; also in", text, "line")
+            self.save_text(text, "line", "Copied; also in")
 
     def action_save(self) -> None:
-        self._say_saved("Saved", self.view.shown_text(), "log")
-
-    def _say_saved(self, verb: str, text: str, kind: str) -> None:
-        try:
-            path = app_of(self).save_text(text, kind)
-        except OSError as error:
-            self.notify(f"The file could not be written: {error.strerror}", severity="error", markup=False)
-        else:
-            self.notify(f"{verb} {path}", markup=False)
+        self.save_text(self.view.lines.plain(), "log", "Saved")
 
     def action_tree(self) -> None:
         from .tree import open_tree

@@ -38,6 +38,15 @@ class Pane(Vertical):
     def plots_ready(self) -> None:
         """The plotting library is loaded."""
 
+    def save_text(self, text: str, kind: str, verb: str) -> None:
+        """Write ``text`` to a new file among the exports and say where: ``Saved PATH``."""
+        try:
+            path = app_of(self).save_text(text, kind)
+        except OSError as error:
+            self.notify(f"The file could not be written: {error.strerror}", severity="error", markup=False)
+        else:
+            self.notify(f"{verb} {path}", markup=False)
+
     def focus_default(self) -> None:
         """Give the focus to the pane's main widget."""
         if self.default_focus:

@@ -2,71 +2,77 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.timer import Timer
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
-from ...formats import shorten
 from .. import messages
-from ..answers import Answer
-from ..comparison import comparison_words
-from ..prompt_runner import PromptError, PromptRunner, make_requests
+from ..answer_list import answer_list, earlier_name
+from ..comparison import KeptAnswer, comparison_words, without
+from ..keymap import key_binding
+from ..prompt_runner import EXAMPLE, PromptError, PromptRunner, make_requests
 from ..widgets.answer_view import AnswerView
 from ..widgets.field import Field, LeavingInput
 from ..widgets.histogram import HistogramPanel
-from ..widgets.prompt_dock import EXAMPLE, REPAINT
 from ..widgets.prompt_editor import PromptEditor
+from ..widgets.toggle import Toggle
+from .dialog import ScrollText
 from .pane import Pane, app_of
 
 if TYPE_CHECKING:
-    from ...load.records import RequestRecord
+    from ...load.request import PromptRequest
     from ..link import HostLink
     from ..model import ConsoleModel
+
+KEPT = 12
+"""Earlier answers that stay at hand to be compared with."""
+
+
+def _key(identity: str, key: str, action: str, footer: str, tooltip: str) -> Binding:
+    return key_binding(f"playground.{identity}", key, action, footer, tooltip)
 
 
 class PlaygroundPane(Pane):
     """Editor and answers; the answer in view has its figures in its frame."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,f5", "send", "send", show=True, id="playground.send"),
-        Binding("e", "edit", "edit", show=True, id="playground.edit", tooltip="type a prompt"),
-        Binding("o", "suite", "suites", show=True, id="playground.suites", tooltip="prompts of a suite"),
-        Binding("x", "stop", "stop", show=True, id="playground.stop"),
-        Binding("left", "answer(-1)", "answer", show=True, id="playground.previous", tooltip="previous answer"),
-        Binding("right", "answer(1)", "answer", show=True, id="playground.next", tooltip="next answer"),
-        Binding("c", "compare_plain", "compare with plain", show=True, id="playground.compare_plain"),
-        Binding(
-            "C",
-            "compare_earlier",
-            "with earlier",
-            id="playground.compare_earlier",
-            tooltip="compare with the answer before",
-            show=False,
-        ),
-        Binding("T", "tree", "tree", show=True, id="playground.tree", tooltip="draw one verify"),
-        Binding("m", "markdown", "markdown", id="playground.markdown", tooltip="a finished answer as Markdown", show=False),
-        Binding("y", "copy", "copy", id="playground.copy", show=False),
-        Binding("S", "save", "save", id="playground.save", show=False),
+        _key("send", "enter,f5", "send", "send", "send the prompt"),
+        _key("edit", "e", "edit", "edit", "edit the prompt"),
+        _key("suites", "o", "suite", "suites", "choose a prompt from a suite"),
+        _key("stop", "x", "stop", "stop", "stop the answers that stream"),
+        _key("previous", "left", "answer(-1)", "answer", "the answer before"),
+        _key("next", "right", "answer(1)", "answer", "the answer after"),
+        _key("compare_plain", "c", "compare_plain", "compare with plain", "the same prompt with plain decoding: same output?"),
+        _key("compare_earlier", "C", "compare_earlier", "with others", "compare with parallel and earlier answers, in full"),
+        _key("tree", "T", "tree", "tree", "draw one verify"),
+        _key("raw", "R", "raw", "raw text", "send the text as it stands, without the chat template, or as a chat turn"),
+        _key("markdown", "m", "markdown", "", "show a finished answer as Markdown"),
+        _key("copy", "y", "copy", "", "copy the answer, also to a file"),
+        _key("save", "S", "save", "", "save the answers of this run"),
     ]
     default_focus = "#answer"
 
     def __init__(self) -> None:
         super().__init__(id="playground")
         self._model: ConsoleModel | None = None
-        self._runner = PromptRunner(self)
-        self._comparer = PromptRunner(self)
-        self._answers: list[Answer] = []
-        self._earlier: RequestRecord | None = None
+        self._runner = PromptRunner(self, self._repaint)
+        self._comparer = PromptRunner(self, self._repaint)
+        self._asked: PromptRequest | None = None
+        self._sent_at = 0.0
+        """Seconds since the epoch: names the answers."""
+        self._kept: list[KeptAnswer] = []
+        self._compared: KeptAnswer | None = None
+        """The answer that plain decoding is compared with."""
+        self._compared_index = 0
+        self._remarks: dict[int, str] = {}
+        """How an answer of this run compared with plain decoding."""
         self._index = 0
-        self._greedy = True
         self._remark = ""
-        self._dirty = False
-        self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="playground-columns"):
@@ -75,14 +81,17 @@ class PlaygroundPane(Pane):
                 with Horizontal(id="playground-fields"):
                     yield Field("n", "1", id="play-copies", width=4)
                     yield Field("T", "0", id="play-temperature", width=5)
-                    yield Field("max", "256", id="play-max", width=7)
-                yield Static("", markup=False, id="answer-list")
+                    yield Field("max", "256", id="play-max", width=6)
+                    yield Toggle("as", "chat", "raw text", id="play-raw")
+                answers = ScrollText(Text(), id="answer-list")
+                answers.border_title = "Answers"
+                answers.add_class("framed")
+                yield answers
             with Vertical(id="playground-right"):
                 yield AnswerView(id="answer")
-                yield HistogramPanel(id="answer-histogram")
+                yield HistogramPanel("when an answer has ended", id="answer-histogram")
 
     def on_mount(self) -> None:
-        self._timer = self.set_interval(REPAINT, self._repaint_when_dirty, pause=True)
         self._repaint()
 
     def show(self, model: ConsoleModel) -> None:
@@ -90,9 +99,13 @@ class PlaygroundPane(Pane):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "stop":
-            return self._runner.running
-        if action in ("compare_plain", "compare_earlier"):
+            return self._runner.running or self._comparer.running
+        if action == "answer":
+            return len(self._runner.answers) > 1
+        if action == "compare_plain":
             return self._shown() is not None
+        if action == "compare_earlier":
+            return bool(self._others())
         return True
 
     # Sending
@@ -108,134 +121,137 @@ class PlaygroundPane(Pane):
     def _link(self) -> HostLink | None:
         return app_of(self).link
 
-    def _fields(self) -> tuple[str, str, str]:
-        copies, heat, limit = (self.query_one(f"#play-{name}", Input).value for name in ("copies", "temperature", "max"))
-        return copies, heat, limit
-
     def action_send(self) -> None:
         link = self._link()
         if link is None:
             self._say("✗ not connected to a host yet")
             return
-        custom = {"record_rounds": True} if self._records_rounds() else {}
+        copies, heat, limit = (self.query_one(f"#play-{name}", Input).value for name in ("copies", "temperature", "max"))
+        custom = {"record_rounds": True} if self._takes_settings() else {}
         try:
-            requests = make_requests(self.query_one(PromptEditor).text, *self._fields(), custom)
+            requests = make_requests(
+                self.query_one(PromptEditor).text, copies, heat, limit, custom, raw=self.query_one(Toggle).value
+            )
         except PromptError as error:
             self._say(f"✗ {error}")
             return
-        shown = self._shown()
-        if shown is not None:
-            self._earlier = shown
-        self._greedy = requests[0].temperature == 0
-        self._answers = [Answer(number) for number in range(len(requests))]
-        self._index = 0
-        self._remark = ""
+        self._keep()
+        self._comparer.cancel()
+        self._asked, self._sent_at = requests[0], app_of(self).clock.wall()
+        self._index, self._remark, self._remarks = 0, "", {}
         self.call_later(self.query_one(AnswerView).plain)
         self._runner.start(link, requests)
-        self._dirty = True
-        if self._timer is not None:
-            self._timer.resume()
+        self._repaint()
         self.refresh_bindings()
 
-    def _records_rounds(self) -> bool:
-        """Only our engines keep rounds; a stock server is not sent parameters that it does not know."""
+    def _takes_settings(self) -> bool:
+        """Only our engines take settings per request; a stock server is not sent parameters that it does not know."""
         state = None if self._model is None else self._model.state
         return state is not None and state.server is not None and state.server.value.dialect.hot
 
     def action_stop(self) -> None:
         self._runner.cancel()
+        self._comparer.cancel()
         self._say("stopped")
         self.refresh_bindings()
 
+    def action_raw(self) -> None:
+        self.query_one(Toggle).action_switch()
+
     def on_chunk_arrived(self, message: messages.ChunkArrived) -> None:
         message.stop()
-        if message.run == self._runner.run:
-            self._answers[message.chunk.request].add(message.chunk)
-            self._dirty = True
+        if self._comparer.take_chunk(message):
+            self._remark = f"plain: {self._comparer.answers[0].figures(brief=True)}"
+        else:
+            self._runner.take_chunk(message)
 
     def on_answer_ended(self, message: messages.AnswerEnded) -> None:
         message.stop()
-        if message.run == self._runner.run:
-            self._answers[message.record.request].record = message.record
-            self._dirty = True
-        elif message.run == self._comparer.run:
-            shown = self._shown()
-            if shown is not None:
-                self._say(comparison_words("plain", message.record, shown, greedy=self._greedy))
+        if self._comparer.take_end(message) and self._compared is not None:
+            plain = KeptAnswer("plain", self._compared.asked, message.record)
+            self._remark = ""
+            self._remarks[self._compared_index] = comparison_words(plain, self._compared)
+            if plain.record.ok:
+                self._kept = [plain, *(kept for kept in self._kept if kept.name != "plain")][:KEPT]
+        else:
+            self._runner.take_end(message)
 
     def on_prompts_ended(self, message: messages.PromptsEnded) -> None:
         message.stop()
-        if message.sentence:
-            self._remark = f"✗ {message.sentence}"
-        if message.run == self._runner.run and self._timer is not None:
-            self._timer.pause()
-        self._repaint()
-        self.refresh_bindings()
+        if self._comparer.take_run_end(message) or self._runner.take_run_end(message):
+            if message.sentence:
+                self._remark = f"✗ {message.sentence}"
+            self._repaint()
+            self.refresh_bindings()
 
     # Comparing
 
-    def _shown(self) -> RequestRecord | None:
-        """The finished answer in view."""
-        return self._answers[self._index].record if self._answers else None
+    def _finished(self) -> list[KeptAnswer]:
+        """The answers of this run that have ended, under the names that they will be kept by."""
+        asked, answers = self._asked, self._runner.answers
+        if asked is None:
+            return []
+        return [
+            KeptAnswer(earlier_name(self._sent_at, index, len(answers)), asked, answer.record)
+            for index, answer in enumerate(answers)
+            if answer.record is not None
+        ]
+
+    def _keep(self) -> None:
+        """Keep what this run answered; another run begins."""
+        self._kept = [*(kept for kept in self._finished() if kept.record.ok), *self._kept][:KEPT]
+
+    def _shown(self) -> KeptAnswer | None:
+        """The answer in view, when it has ended."""
+        record = self._runner.answers[self._index].record if self._runner.answers else None
+        return next((kept for kept in self._finished() if kept.record is record), None)
+
+    def _others(self) -> tuple[KeptAnswer, ...]:
+        shown = self._shown()
+        return () if shown is None else without([*self._kept, *self._finished()], shown)
 
     def action_compare_plain(self) -> None:
-        """Send the same prompt with speculation off for this request, on the same server."""
+        """Send the same question with speculation off for this request, on the same server."""
         link, shown = self._link(), self._shown()
         if link is None or shown is None:
             return
-        if not self._records_rounds():
-            self._say("this server takes no speculation switch per request: restart it plain and compare with C")
+        if not self._takes_settings():
+            self._say("this server takes no speculation switch per request: restart it plain, send again, and compare with C")
             return
-        try:
-            requests = make_requests(self.query_one(PromptEditor).text, "1", *self._fields()[1:], {"speculative": False})
-        except PromptError as error:
-            self._say(f"✗ {error}")
-            return
-        self._comparer.start(link, requests)
+        self._compared, self._compared_index = shown, self._index
+        self._comparer.start(link, (replace(shown.asked, custom_params={"speculative": False}),))
         self._say("plain: waiting …")
+        self.refresh_bindings()
 
     def action_compare_earlier(self) -> None:
-        shown = self._shown()
-        if shown is None or self._earlier is None:
-            self._say("there is no earlier answer to compare with")
-        else:
-            self._say(comparison_words("earlier", self._earlier, shown, greedy=self._greedy))
+        """Both answers in full."""
+        from .compare import CompareScreen
+
+        shown, others = self._shown(), self._others()
+        if shown is not None and others:
+            self.app.push_screen(CompareScreen(replace(shown, name="this"), others))
 
     # Showing
 
     def action_answer(self, by: int) -> None:
-        if self._answers:
-            self._index = (self._index + by) % len(self._answers)
-            self._repaint()
+        self._index = (self._index + by) % len(self._runner.answers)
+        self._remark = ""
+        self._repaint()
+        self.refresh_bindings()
 
     def _say(self, remark: str) -> None:
         self._remark = remark
         self._repaint()
 
-    def _repaint_when_dirty(self) -> None:
-        if self._dirty:
-            self._dirty = False
-            self._repaint()
-
     def _repaint(self) -> None:
-        answer = self._answers[self._index] if self._answers else None
-        remark = self._remark or ("shades: one verify each" if answer is not None else "")
-        self.query_one(AnswerView).show_answer(answer, len(self._answers), remark)
+        answers = self._runner.answers
+        answer = answers[self._index] if answers else None
+        remark = self._remark or self._remarks.get(self._index) or ("shades: one verify each" if answer is not None else "")
+        self.query_one(AnswerView).show_answer(answer, len(answers), remark)
         record = None if answer is None else answer.record
         self.query_one("#answer-histogram", HistogramPanel).show_counts(() if record is None else record.accept_histogram)
-        self.query_one("#answer-list", Static).update(self._list())
-
-    def _list(self) -> Text:
-        width = max(20, self.query_one("#playground-left").size.width - 4)
-        lines = []
-        for index, answer in enumerate(self._answers[:12]):
-            chosen = index == self._index
-            words = f"{'▸' if chosen else ' '} {index + 1}  {answer.figures(brief=not chosen)}"
-            # The answer in view has all its figures, on as many lines as they take.
-            lines.append(Text(words) if chosen else Text(shorten(words, width), no_wrap=True))
-        if len(self._answers) > 12:
-            lines.append(Text(f"  … {len(self._answers) - 12} more: ← → walk through them", style="dim"))
-        return Text("\n").join(lines)
+        listed = self.query_one("#answer-list", ScrollText)
+        listed.show_text(answer_list(answers, self._index, self._kept, self._remarks, max(20, listed.content_size.width - 1)))
 
     def on_resize(self) -> None:
         self._repaint()
@@ -254,28 +270,22 @@ class PlaygroundPane(Pane):
         self.focus_default()
 
     async def action_markdown(self) -> None:
-        if self._answers and self._answers[self._index].record is not None:
-            await self.query_one(AnswerView).toggle_markdown(self._answers[self._index])
+        if self._runner.answers and self._runner.answers[self._index].record is not None:
+            await self.query_one(AnswerView).toggle_markdown(self._runner.answers[self._index])
         else:
             self.notify("Markdown is for finished answers.", severity="information")
 
     def action_copy(self) -> None:
-        if self._answers:
-            text = self._answers[self._index].text
+        if self._runner.answers:
+            text = self._runner.answers[self._index].text
             self.app.copy_to_clipboard(text)
-            self._save(text, "Copied; also in")
+            self.save_text(text, "answer", "Copied; also in")
 
     def action_save(self) -> None:
-        if self._answers:
-            self._save("\n\n".join(f"# {answer.figures()}\n{answer.text}" for answer in self._answers), "Saved")
-
-    def _save(self, text: str, verb: str) -> None:
-        try:
-            path = app_of(self).save_text(text, "answer")
-        except OSError as error:
-            self.notify(f"The file could not be written: {error.strerror}", severity="error", markup=False)
-        else:
-            self.notify(f"{verb} {path}", markup=False)
+        if self._runner.answers:
+            self.save_text(
+                "\n\n".join(f"# {answer.figures()}\n{answer.text}" for answer in self._runner.answers), "answer", "Saved"
+            )
 
     def action_tree(self) -> None:
         from .tree import open_tree

@@ -17,8 +17,8 @@ class ProfilesScreen(Dialog[Mapping[str, Value]]):
     """Up and down compare, ``enter`` takes the profile's settings into the change."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "step(-1)", "earlier", show=True, id="profiles.up", priority=True),
-        Binding("down,j", "step(1)", "later", show=True, id="profiles.down", priority=True),
+        Binding("up", "step(-1)", "profile", show=True, id="profiles.up", priority=True),
+        Binding("down,j", "step(1)", "profile", show=True, id="profiles.down", priority=True),
         Binding("enter", "take", "load", show=True, id="profiles.take"),
     ]
 

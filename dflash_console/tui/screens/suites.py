@@ -23,10 +23,10 @@ class SuiteScreen(Dialog[str]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "suite(1)", "suite", show=True, id="suites.next", priority=True),
-        Binding("up", "step(-1)", "prompt", id="suites.up", priority=True, show=False),
+        Binding("up", "step(-1)", "prompt", show=True, id="suites.up", priority=True),
         Binding("down,j", "step(1)", "prompt", show=True, id="suites.down", priority=True),
-        Binding("right", "depth(1)", "deeper", show=True, id="suites.deeper", priority=True),
-        Binding("left", "depth(-1)", "shallower", show=True, id="suites.shallower", priority=True),
+        Binding("left", "depth(-1)", "depth", show=True, id="suites.shallower", priority=True),
+        Binding("right", "depth(1)", "depth", show=True, id="suites.deeper", priority=True),
         Binding("f", "file", "file", show=True, id="suites.file"),
         Binding("enter", "take", "take", show=True, id="suites.take"),
     ]

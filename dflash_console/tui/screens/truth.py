@@ -34,8 +34,8 @@ class TruthPane(Pane):
     """The drift table of the newest snapshot; judged anew only when a source was read anew."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", "row", id="truth.up", show=False),
-        Binding("down,j", "move(1)", "row", id="truth.down", show=False),
+        Binding("up", "move(-1)", "row", id="truth.up", tooltip="the row above", show=False),
+        Binding("down,j", "move(1)", "row", id="truth.down", tooltip="the row below", show=False),
         Binding("a", "write_down", "write down", show=True, id="truth.write_down", tooltip="write what is in effect to the file"),
         Binding("enter", "mend", "mend", show=True, id="truth.mend", tooltip="press the key that mends this row"),
     ]

@@ -15,10 +15,10 @@ class LeavingInput(Input):
     """A one-line field that ``escape`` leaves and that remembers what was sent from it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "send", show=True, id="prompt.send"),
-        Binding("escape", "leave", "leave the field", show=True, id="prompt.leave"),
-        Binding("up", "recall(-1)", "earlier", id="prompt.earlier", show=False),
-        Binding("down", "recall(1)", "later", id="prompt.later", show=False),
+        Binding("enter", "submit", "send", show=True, id="prompt.send", tooltip="send"),
+        Binding("escape", "leave", "leave the field", show=True, id="prompt.leave", tooltip="leave a text field"),
+        Binding("up", "recall(-1)", "earlier", id="prompt.earlier", tooltip="in a prompt: the prompt before", show=False),
+        Binding("down", "recall(1)", "later", id="prompt.later", tooltip="the prompt after", show=False),
     ]
 
     class Left(Message):

@@ -43,8 +43,10 @@ class HistogramPanel(Panel):
 
     topic = "histogram"
 
-    def __init__(self, *, id: str) -> None:  # noqa: A002
+    def __init__(self, empty: str, *, id: str) -> None:  # noqa: A002
+        """``empty`` is said while there is nothing to show."""
         super().__init__(_HEADING, id=id)
+        self._empty = empty
         self._counts: Sequence[int] = ()
 
     def show_counts(self, counts: Sequence[int]) -> None:
@@ -57,9 +59,9 @@ class HistogramPanel(Panel):
         total = sum(self._counts)
         if not total:
             self.show_title(Text(_HEADING))
-            self.show_lines([Text("none yet: run a prompt", style="dim")])
+            self.show_lines([Text(self._empty, style="dim")])
             return
-        self.show_title(Text(_HEADING), Text(f"{total:,} verifies"))
+        self.show_title(Text(_HEADING), Text(f"{total:,} {'verify' if total == 1 else 'verifies'}"))
         self.show_lines(histogram_lines(self._counts, width, height, self.colour("plot-commit")))
 
 

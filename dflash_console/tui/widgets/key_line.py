@@ -37,6 +37,7 @@ class KeyLine(Static):
             {active.binding.id: active.binding for active in reversed(bindings) if active.binding.id not in _LAST}.values()
         )
         others.reverse()
+        others.sort(key=lambda binding: binding.id == "dialog.leave")  # the way out comes last
         tail = "".join(f"{self._key(binding)} {binding.description}  " for binding in last)
         line = Text(no_wrap=True, end="")
         self._spans = []

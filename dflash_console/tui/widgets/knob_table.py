@@ -106,7 +106,7 @@ class KnobTable(VerticalScroll, can_focus=True, inherit_bindings=False):
         width = self.scrollable_content_region.width
         if width < 30:
             return
-        title_width = min(28, max(20, width // 3))
+        title_width = min(28, max(23 if width >= 60 else 20, width // 3))
         value_width = min(16, max(8, width // 7))
         remark_width = max(0, width - title_width - 2 * value_width - 2)
         heading = "  " + "setting".ljust(title_width) + "now".ljust(value_width) + "new".ljust(value_width) + "from"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 
 from rich.segment import Segment
 from rich.style import Style
@@ -14,9 +13,10 @@ from textual.strip import Strip
 
 from ...formats import clock
 from ..log_book import Kind, Level, LogBook, LogEntry, LogFilter
+from ..log_rows import LogRows, Row
 
-Row = tuple[int, int]
-"""Absolute number of an entry (dropped ones count) and the line inside its fold (0 = the entry itself)."""
+MARGIN = 11
+"""Cells before a line's text: its time and its mark."""
 
 
 class LogView(ScrollView, can_focus=True, inherit_bindings=False):
@@ -36,75 +36,77 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         super().__init__(id=id, classes="framed")
         self.border_title = "Log"
         self.book = book
-        self.filter = LogFilter()
+        self.lines = LogRows(book)
         self.search: re.Pattern[str] | None = None
         self.follow = True
-        self.opened: set[int] = set()
-        self._rows: list[Row] = []
+        self.wrapped = False
         self.cursor: Row | None = None
 
     # What is shown
 
     @property
     def rows(self) -> int:
-        """Visible rows, folds counted as they are."""
-        return len(self._rows)
+        """Rows that can be shown, folds counted as they are."""
+        return len(self.lines)
 
     def row_text(self, index: int) -> str:
         """The text of a row as it is drawn, without number and time."""
-        number, line = self._rows[index]
-        entry = self._entry(number)
-        if line:
-            return "    " + entry.folded[line - 1]
-        fold = f"  ▸ {len(entry.folded)} lines folded" if entry.folded and number not in self.opened else ""
-        return entry.text + fold
-
-    def shown_text(self) -> str:
-        """All rows that pass the filter, as text for a file: time, line, text."""
-        return "\n".join(self._plain(index) for index in range(len(self._rows)))
-
-    def _plain(self, index: int) -> str:
-        number, line = self._rows[index]
-        entry = self._entry(number)
-        stamp = f"{clock(entry.at)} " if line == 0 else ""
-        return stamp + self.row_text(index).split("  ▸ ")[0]
+        return self.lines.text(index)
 
     def cursor_text(self) -> str:
         """The whole entry under the cursor, its fold included."""
-        if self.cursor is None or not self._rows:
+        if self.cursor is None or not len(self.lines):
             return ""
-        entry = self._entry(self.cursor[0])
+        entry = self.lines.entry(self.cursor)
         return "\n".join((entry.text, *entry.folded))
 
-    def _entry(self, number: int) -> LogEntry:
-        return self.book.entries[number - self.book.dropped]
+    def show_only(self, wanted: LogFilter) -> None:
+        """Show the entries that pass ``wanted``."""
+        self.lines.filter = wanted
+        self.refresh_rows()
+
+    def wrap(self, wrapped: bool) -> None:
+        """Show long lines on as many rows as they take, or on one that scrolls sideways."""
+        self.wrapped = wrapped
+        if wrapped:
+            self.scroll_to(x=0, animate=False, force=True)
+        self.refresh_rows()
+
+    def start_anew(self) -> None:
+        """Another log is read from now on."""
+        self.lines.opened.clear()
+        self.refresh_rows()
 
     def refresh_rows(self) -> None:
-        """Read the book anew: lines came, or the filter or a fold changed."""
-        top = self._rows[round(self.scroll_y)] if self._rows and round(self.scroll_y) < len(self._rows) else None
-        rows: list[Row] = []
-        for index, entry in enumerate(self.book.entries):
-            if not self.filter.passes(entry):
-                continue
-            number = index + self.book.dropped
-            rows.append((number, 0))
-            if number in self.opened:
-                rows.extend((number, line) for line in range(1, len(entry.folded) + 1))
-        self._rows = rows
-        width = max((len(self.row_text(index)) for index in range(max(0, len(rows) - 300), len(rows))), default=0)
-        self.virtual_size = Size(width + 16, len(rows))
-        if self.cursor is not None and self.cursor not in rows:
-            self.cursor = rows[min(bisect_left(rows, self.cursor), len(rows) - 1)] if rows else None
+        """Read the book anew: lines came, or the filter, a fold or the width changed."""
+        lines = self.lines
+        top = lines[round(self.scroll_y)] if round(self.scroll_y) < len(lines) else None
+        lines.wrap = max(10, self.scrollable_content_region.width - MARGIN) if self.wrapped else None
+        lines.rebuild()
+        width = 0 if self.wrapped else lines.widest() + MARGIN
+        self.virtual_size = Size(width, len(lines))
+        if self.cursor is not None and lines.index_of(self.cursor) is None:
+            self.cursor = self._nearest(self.cursor)
         if self.follow:
             self._to_end()
-        elif top is not None and rows:
+        elif top is not None and len(lines):
             # The same line stays on top, though older ones went away.
-            self.scroll_to(y=min(bisect_left(rows, top), len(rows) - 1), animate=False, force=True)
+            self.scroll_to(y=min(lines.place(top), len(lines) - 1), animate=False, force=True)
         self.refresh()
 
+    def _nearest(self, row: Row) -> Row | None:
+        """The row itself at its first part, or the next one that is shown."""
+        if not len(self.lines):
+            return None
+        return self.lines[min(self.lines.place(row._replace(part=0)), len(self.lines) - 1)]
+
+    def on_resize(self) -> None:
+        if self.wrapped:
+            self.refresh_rows()
+
     def _to_end(self) -> None:
-        self.cursor = self._rows[-1] if self._rows else None
-        self.scroll_to(y=max(0, len(self._rows) - self.scrollable_content_region.height), animate=False, force=True)
+        self.cursor = self.lines[-1] if len(self.lines) else None
+        self.scroll_to(y=max(0, len(self.lines) - self.scrollable_content_region.height), animate=False, force=True)
 
     # Moving
 
@@ -118,54 +120,52 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         super().watch_scroll_y(old, new)
-        end = max(0, len(self._rows) - self.scrollable_content_region.height)
+        end = max(0, len(self.lines) - self.scrollable_content_region.height)
         if self.follow and new < old and new < end:
             self.set_follow(False)
 
     def move(self, by: int) -> None:
         """Move the cursor by rows; upwards ends following."""
-        if not self._rows:
+        if not len(self.lines):
             return
         if by < 0:
             self.set_follow(False)
-        here = len(self._rows) - 1 if self.cursor is None else bisect_left(self._rows, self.cursor)
-        self.go_to_row(max(0, min(len(self._rows) - 1, here + by)))
+        here = len(self.lines) - 1 if self.cursor is None else self.lines.place(self.cursor)
+        self.go_to_row(max(0, min(len(self.lines) - 1, here + by)))
 
     def go_to_row(self, index: int) -> None:
         """Put the cursor on a row and bring it into view."""
-        self.cursor = self._rows[index]
+        self.cursor = self.lines[index]
         self.scroll_to_region(Region(round(self.scroll_x), index, 1, 1), animate=False, force=True)
         self.refresh()
 
     def go_to_entry(self, index: int) -> bool:
         """Go to an entry of the book by its index; False when the filter hides it."""
-        row = (index + self.book.dropped, 0)
-        place = bisect_left(self._rows, row)
-        if place == len(self._rows) or self._rows[place] != row:
+        place = self.lines.index_of(Row(index + self.book.dropped))
+        if place is None:
             return False
         self.set_follow(False)
         self.go_to_row(place)
         return True
 
     def find(self, direction: int) -> bool:
-        """Go to the next (1) or previous (−1) row that matches the search, around the end; False when none does."""
-        if self.search is None or not self._rows:
+        """Go to the next (1) or previous (−1) line that matches the search, around the end; False when none does."""
+        if self.search is None or not len(self.lines):
             return False
-        here = bisect_left(self._rows, self.cursor) if self.cursor is not None else 0
-        for step in range(1, len(self._rows) + 1):
-            index = (here + direction * step) % len(self._rows)
-            if self.search.search(self.row_text(index)):
-                self.set_follow(False)
-                self.go_to_row(index)
-                return True
-        return False
+        here = 0 if self.cursor is None else self.lines.place(self.cursor._replace(part=0))
+        index = self.lines.find(self.search, here, direction)
+        if index is None:
+            return False
+        self.set_follow(False)
+        self.go_to_row(index)
+        return True
 
     def toggle_fold(self) -> None:
         """Open or close the traceback under the cursor."""
-        if self.cursor is None or not self._entry(self.cursor[0]).folded:
+        if self.cursor is None or not self.lines.entry(self.cursor).folded:
             return
-        self.opened ^= {self.cursor[0]}
-        self.cursor = (self.cursor[0], 0)
+        self.lines.opened ^= {self.cursor.number}
+        self.cursor = Row(self.cursor.number)
         self.refresh_rows()
 
     # Drawing
@@ -173,15 +173,16 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
     def render_line(self, y: int) -> Strip:
         index = y + round(self.scroll_y)
         width = self.scrollable_content_region.width
-        if index >= len(self._rows):
+        if index >= len(self.lines):
             return Strip.blank(width, self.rich_style)
-        number, line = self._rows[index]
-        entry = self._entry(number)
+        row = self.lines[index]
+        entry = self.lines.entry(row)
         ground = self.rich_style
-        if self._rows[index] == self.cursor and self.has_focus:
+        if row == self.cursor and self.has_focus:
             ground = ground + Style(bgcolor=self._colour("boost") or self._colour("panel"))
-        prefix = "" if line else f"{clock(entry.at)} {_SYMBOLS.get(entry.kind, _LEVELS[entry.level])} "
-        segments = [Segment(prefix.ljust(11), ground + Style(dim=True))]
+        first = row.line == 0 and row.part == 0
+        prefix = f"{clock(entry.at)} {_SYMBOLS.get(entry.kind, _LEVELS[entry.level])} " if first else ""
+        segments = [Segment(prefix.ljust(MARGIN), ground + Style(dim=True))]
         segments += self._marked(self.row_text(index), ground + self._style(entry))
         strip = Strip(segments)
         return strip.crop_extend(round(self.scroll_x), round(self.scroll_x) + width, ground)
@@ -206,7 +207,7 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
             return Style(color=self._colour("warning"))
         if entry.kind in (Kind.CONFIRMATION, Kind.MILESTONE):
             return Style(color=self._colour("success"), bold=entry.kind is Kind.CONFIRMATION)
-        if entry.level <= Level.BATCH or entry.kind is Kind.MANAGER:
+        if entry.level <= Level.BATCH or entry.kind in (Kind.MANAGER, Kind.PROGRESS):
             return Style(color=self._colour("quiet"))
         return Style()
 

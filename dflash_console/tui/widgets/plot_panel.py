@@ -116,8 +116,8 @@ class PlotPanel(Panel):
             line.append(f"   {self._value / self._baseline:.2f}×", style="bold")
             line.append(" plain", style="dim")
         if not known:
-            line = Text(f"{UNKNOWN} no value yet", style="dim")
-        if self._remark:
+            line = Text(f"{UNKNOWN} {self._remark or 'no value yet'}", style="dim")
+        elif self._remark:
             line.append(f"   {self._remark}", style="dim")
         line.truncate(width, overflow="ellipsis")
         return line

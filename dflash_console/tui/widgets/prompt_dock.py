@@ -7,20 +7,15 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.timer import Timer
 from textual.widgets import Input, Label, Static
 
 from .. import messages
-from ..answers import Answer
-from ..prompt_runner import PromptError, PromptRunner, make_requests
+from ..prompt_runner import EXAMPLE, PromptError, PromptRunner, make_requests
 from .field import Field, LeavingInput
 
 if TYPE_CHECKING:
     from ..link import HostLink
 
-EXAMPLE = "Write a Python function that merges two sorted lists, with a docstring and two examples."
-REPAINT = 0.1
-"""Seconds between two repaints of streaming answers: an event a verify would repaint far more often than one can read."""
 SHOWN = 4
 """Answers shown, one line each."""
 
@@ -33,10 +28,7 @@ class PromptDock(Vertical):
     def __init__(self) -> None:
         super().__init__(id="dock", classes="framed")
         self.border_title = "Prompt"
-        self._runner = PromptRunner(self)
-        self._answers: list[Answer] = []
-        self._dirty = False
-        self._timer: Timer | None = None
+        self._runner = PromptRunner(self, self._repaint)
         self._sentence = "enter sends · empty sends the example · tab to n, T, max · esc back to the plots"
 
     def compose(self) -> ComposeResult:
@@ -49,7 +41,6 @@ class PromptDock(Vertical):
         yield Static("", markup=False, id="dock-answers")
 
     def on_mount(self) -> None:
-        self._timer = self.set_interval(REPAINT, self._repaint_when_dirty, pause=True)
         self._repaint()
 
     @property
@@ -95,43 +86,27 @@ class PromptDock(Vertical):
             self._say("✗ not connected to a host yet")
             return
         field.remember(text)
-        self._answers = [Answer(number) for number in range(len(requests))]
         self._sentence = ""
         self._runner.start(link, requests)
-        self._dirty = True
-        if self._timer is not None:
-            self._timer.resume()
 
     def on_chunk_arrived(self, message: messages.ChunkArrived) -> None:
         message.stop()
-        if message.run == self._runner.run:
-            self._answers[message.chunk.request].add(message.chunk)
-            self._dirty = True
+        self._runner.take_chunk(message)
 
     def on_answer_ended(self, message: messages.AnswerEnded) -> None:
         message.stop()
-        if message.run == self._runner.run:
-            self._answers[message.record.request].record = message.record
-            self._dirty = True
+        self._runner.take_end(message)
 
     def on_prompts_ended(self, message: messages.PromptsEnded) -> None:
         message.stop()
-        if message.run != self._runner.run:
-            return
-        if self._timer is not None:
-            self._timer.pause()
-        if message.sentence:
-            self._sentence = f"✗ {message.sentence}"
-        self._repaint()
+        if self._runner.take_run_end(message):
+            if message.sentence:
+                self._sentence = f"✗ {message.sentence}"
+            self._repaint()
 
     def _say(self, sentence: str) -> None:
         self._sentence = sentence
         self._repaint()
-
-    def _repaint_when_dirty(self) -> None:
-        if self._dirty:
-            self._dirty = False
-            self._repaint()
 
     def _repaint(self) -> None:
         self.query_one("#dock-answers", Static).update(self._lines())
@@ -139,7 +114,7 @@ class PromptDock(Vertical):
     def _lines(self) -> Text:
         width = max(20, self.size.width - 4)
         lines: list[Text] = []
-        for answer in self._answers[:SHOWN]:
+        for answer in self._runner.answers[:SHOWN]:
             line = Text(no_wrap=True)
             figures = answer.figures(brief=True)
             line.append(f"{answer.number + 1} ", style="bold")
@@ -148,9 +123,9 @@ class PromptDock(Vertical):
             line.append(answer.tail(max(0, width - len(figures) - 6)), style="dim")
             line.truncate(width - 1, overflow="ellipsis")
             lines.append(line)
-        if len(self._answers) > SHOWN:
-            ended = sum(answer.record is not None for answer in self._answers)
-            lines.append(Text(f"… {len(self._answers)} answers, {ended} ended: 5 shows all", style="dim"))
+        if len(self._runner.answers) > SHOWN:
+            ended = sum(answer.record is not None for answer in self._runner.answers)
+            lines.append(Text(f"… {len(self._runner.answers)} answers, {ended} ended: 5 shows all", style="dim"))
         if self._sentence:
             lines.append(Text(self._sentence, style="dim" if not self._sentence.startswith("✗") else "bold"))
         return Text("\n").join(lines)

@@ -58,9 +58,7 @@ class TruthView(VerticalScroll, can_focus=True, inherit_bindings=False):
         """Show the rows; ``running`` false says that nothing is in effect now."""
         self._rows = table.rows
         self._cursor = min(self._cursor, max(0, len(self._rows) - 1))
-        drifted = sum(row.verdict.value == "drift" for row in self._rows)
-        words = f"{drifted} in drift" if drifted else "no drift"
-        self.border_subtitle = words if running else f"{words} · the engine is not running"
+        self.border_subtitle = verdict_words(table) if running else f"{verdict_words(table)} · the engine is not running"
         self.redraw()
 
     def move(self, by: int) -> None:
@@ -78,33 +76,39 @@ class TruthView(VerticalScroll, can_focus=True, inherit_bindings=False):
         if width < 30 or not self._rows:
             return
         title_width = min(24, max(16, width // 5))
-        cell = max(6, (width - title_width - 2) // len(_COLUMNS))
+        cell = max(6, (width - title_width - 3) // len(_COLUMNS))
         lines = [self._heading(title_width, cell)]
         self._tops = []
+        said = ""
         for index, row in enumerate(self._rows):
             self._tops.append(len(lines))
-            lines += self._row(row, title_width, cell, width, chosen=index == self._cursor)
+            # One thing that could not be read keeps many rows from being judged: said once, it is easier to see.
+            repeated = row.verdict.value == "unknown" and row.message == said
+            said = row.message if row.verdict.value == "unknown" else said
+            lines += self._row(row, title_width, cell, width, chosen=index == self._cursor, message=not repeated)
         text = Text("\n").join(lines)
         if text != self._text:
             self._text = text
             self._static.update(text)
 
     def _heading(self, title_width: int, cell: int) -> Text:
-        line = Text("  " + "setting".ljust(title_width), style="dim", no_wrap=True)
+        line = Text("   " + "setting".ljust(title_width), style="dim", no_wrap=True)
         for name in _COLUMNS.values():
             line.append(shorten(name, cell - 1).ljust(cell))
         return line
 
-    def _row(self, row: TruthRow, title_width: int, cell: int, width: int, *, chosen: bool) -> list[Text]:
-        colour = self.app.theme_variables.get(_TONES[row.verdict.value], "")
+    def _row(self, row: TruthRow, title_width: int, cell: int, width: int, *, chosen: bool, message: bool) -> list[Text]:
+        variables = self.app.theme_variables
+        colour = variables.get(_TONES[row.verdict.value], "")
         line = Text(no_wrap=True)
+        line.append("▸" if chosen else " ", style=f"bold {variables.get('accent', '')}")
         line.append(f"{row.verdict.symbol} ", style=f"bold {colour}")
-        line.append(shorten(row.title, title_width - 1).ljust(title_width), style="bold reverse" if chosen else "bold")
+        line.append(shorten(row.title, title_width - 1).ljust(title_width), style="bold")
         for source in _COLUMNS:
             words, style = reading_words(row.readings.get(source))
             line.append(shorten(words, cell - 1).ljust(cell), style=style)
         lines = [line]
-        if row.message:
+        if row.message and message:
             mend = f" · {row.key} {_KEY_WORDS.get(row.key, 'mends it')}" if row.key else ""
             lines += _wrapped(f"{row.message}{mend}", width, 4, colour)
         if chosen:
@@ -116,6 +120,15 @@ class TruthView(VerticalScroll, can_focus=True, inherit_bindings=False):
                     )
                     lines += _wrapped(said, width, 6, "dim")
         return lines
+
+
+def verdict_words(table: TruthTable) -> str:
+    """``2 in drift``, ``6 not known yet``, and ``no drift`` only when every row could be judged."""
+    verdicts = [row.verdict.value for row in table.rows]
+    drifted, unknown = verdicts.count("drift"), verdicts.count("unknown")
+    parts = [f"{drifted} in drift"] if drifted else []
+    parts += [f"{unknown} not known yet"] if unknown else []
+    return " · ".join(parts) or "no drift"
 
 
 def reading_words(reading: Reading | None) -> tuple[str, str]:

@@ -1,0 +1,65 @@
+"""The dashboard's newest figures with the words that say where they come from. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..evidence.rates import FAST_S
+from ..hosts.service import RunState
+
+if TYPE_CHECKING:
+    from ..state import HostState
+
+
+@dataclass(frozen=True)
+class LiveFigures:
+    """What the dashboard shows of one snapshot, apart from the plots' history."""
+
+    decode: float | None = None
+    decode_note: str = ""
+    decode_source: str = ""
+    commit: float | None = None
+    commit_stale: bool = False
+    commit_note: str = ""
+    commit_source: str = ""
+    histogram: tuple[int, ...] = field(default=())
+
+
+def live_figures(state: HostState) -> LiveFigures:
+    """The newest figures with the words that say where they come from."""
+    rates = state.rates
+    down = _why_no_figures(state)
+    decode_source = f"{rates.decode_source} · over {FAST_S:.0f} s" if rates.decode_source else "no source yet"
+    if rates.decode_tok_s and rates.decode_gauge_tok_s and rates.running:
+        off = abs(rates.decode_gauge_tok_s - rates.decode_tok_s) / rates.decode_tok_s
+        decode_source += f" · gauge {rates.decode_gauge_tok_s:.0f}" if off > 0.05 else f" · gauge agrees within {off * 100:.0f} %"
+    commit_source = rates.commit_source or "tokens ÷ verify calls of finished requests"
+    return LiveFigures(
+        decode=rates.decode_tok_s,
+        decode_note=down or ("idle" if rates.running == 0 and not rates.decode_tok_s else ""),
+        decode_source=decode_source,
+        commit=rates.commit_length,
+        commit_stale=rates.commit_stale,
+        commit_note=down or ("last known" if rates.commit_stale and rates.commit_length is not None else ""),
+        commit_source=commit_source,
+        histogram=rates.accept_histogram,
+    )
+
+
+_DOWN = {
+    RunState.STOPPED: "the engine is stopped: r starts it",
+    RunState.FAILED: "the engine failed: 4 shows its log, r starts it",
+    RunState.MISSING: "there is no such unit on this host",
+    RunState.STARTING: "the engine starts",
+    RunState.STOPPING: "the engine stops",
+}
+
+
+def _why_no_figures(state: HostState) -> str:
+    """What keeps the engine from giving figures; empty when it runs."""
+    if state.service is None:
+        return ""
+    if state.service.value.state is RunState.RUNNING:
+        return "" if state.ready else "the engine loads"
+    return _DOWN.get(state.service.value.state, "")
