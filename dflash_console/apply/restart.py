@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from ..drift import Verdict as RowVerdict
 from ..drift import truth_table
+from ..evidence.command import flag_value
 from ..evidence.engine_log import Phase, StartLog
 from ..evidence.secrets import mask_argv
 from ..hosts.service import RunState, ServiceConfig
-from ..knobs import Source, find_knob
+from ..knobs import KNOBS, PLAIN, Source, find_knob
 from ..plan import Plan
 from ..proof import KnobProof, Proof, StartEvidence, prove
 from ..session import HostSession
@@ -39,6 +40,7 @@ STAGES = (
     "prompt",
     "truth",
 )
+_SAID_BY_TREE_WORKERS = ("tree_budget", "tree_topk", "block_size")
 WRITE_STAGES = ("backup", "write", "verify unit", "reload")
 
 
@@ -178,16 +180,22 @@ class RestartApply:
         raise StageFailed(Verdict.PROCESS_DIED, f"the process died at once ({how}): {said or state.detail}", shown)
 
     def _check_early(self, log: StartLog) -> None:
-        if log.confirmation is None:
+        """Find what is wrong already. A second line of the drafter's start may correct the first: forks name their runner
+        DFLASH, and a tree worker says afterwards that there is a tree, how large it is and over which block."""
+        found = log.values.get("algorithm")
+        if found is None:
             return
+        asked = flag_value(self._plan.command, KNOBS["algorithm"]).value or PLAIN
         evidence = StartEvidence(log, None, None, self._plan.drafter)
         for change in self._plan.changes:
             knob = find_knob(change.knob)
-            if Source.LOG in knob.evidence and knob.log_keys:
-                proof = prove(knob, change.new, evidence)
-                if proof.proof is Proof.OTHER:
-                    lines = self._follower.lines if self._follower is not None else ()
-                    raise wrong_value(proof, lines)
+            open_yet = knob.name == "algorithm" or (found.text != asked and knob.name in _SAID_BY_TREE_WORKERS)
+            if open_yet or Source.LOG not in knob.evidence or not any(key in log.values for key in knob.log_keys):
+                continue
+            proof = prove(knob, change.new, evidence)
+            if proof.proof is Proof.OTHER:
+                lines = self._follower.lines if self._follower is not None else ()
+                raise wrong_value(proof, lines)
 
     async def _prompt(self) -> None:
         async with self._operation.stage("prompt", Verdict.BAD_ANSWER) as notes:

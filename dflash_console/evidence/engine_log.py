@@ -42,11 +42,12 @@ def log_reading(log: StartLog | None, knob: Knob) -> Reading:
     for point in reversed(log.hot_changes):
         if point.change.accepted and knob.hot_name is not None and point.change.name == knob.hot_name:
             return _parsed(knob, point.change.new, point.number, f"changed while running, was {point.change.old}")
-    for key in knob.log_keys:
-        if key in log.values:
-            found = log.values[key]
-            return _parsed(knob, found.text, found.number, "")
+    found = next((log.values[key] for key in knob.log_keys if key in log.values), None)
     ignored = ignored_flag(log, knob)
+    # A warning that follows the line takes it back. After the start is ready it may be quoted from a request.
+    taken_back = ignored is not None and (found is None or found.number < ignored.number <= _end_of_start(log))
+    if found is not None and not taken_back:
+        return _parsed(knob, found.text, found.number, "")
     if ignored is not None:
         return valued(OFF, "ignored", f"log line {ignored.number}", ignored.text)
     if knob.name == "algorithm" and _started_plain(log):
@@ -56,6 +57,11 @@ def log_reading(log: StartLog | None, knob: Knob) -> Reading:
     if log.confirmation is None:
         return unknown("the confirmation line has not been seen in this start")
     return absent("the confirmation line does not name it", f"log line {log.confirmation.number}")
+
+
+def _end_of_start(log: StartLog) -> int:
+    ready = log.phases.get(Phase.READY)
+    return ready.number if ready is not None else log.lines
 
 
 def ignored_flag(log: StartLog, knob: Knob) -> LogRemark | None:

@@ -149,6 +149,8 @@ class StartLog:
     _idle: frozenset[int] = frozenset()
     """Data-parallel ranks whose next decode line counts idle time; -1 for engines without ranks."""
     _in_traceback: bool = False
+    _tree_worker: bool = False
+    """A tree worker has printed its own line."""
     _seen_decode: frozenset[int] = frozenset()
 
     @property
@@ -256,17 +258,18 @@ class StartLog:
                 return self
 
     def _confirmed(self, event: DraftRunner | DDTreeWorker, read: ReadLine, number: int, at: float | None) -> StartLog:
-        """Combine the drafter's line and the tree worker's, in whichever order they come."""
+        """Combine the drafter's line and the tree worker's, in whichever order they come; of two of a kind the later counts."""
         values = {**self.values, **_values(event.values, number, at)}
-        tree_seen = self.values.get("algorithm", _NO_VALUE).text == "DDTREE"
+        tree_worker = self._tree_worker or isinstance(event, DDTreeWorker)
         if isinstance(event, DDTreeWorker):
             values["algorithm"] = LogValue("DDTREE", number, at)
             confirmation = self.confirmation or LogValue(read.text, number, at)
         else:
-            if not tree_seen:
+            # Engines with a tree worker of its own go on calling their drafter's runner DFLASH.
+            if not tree_worker:
                 values["algorithm"] = LogValue(event.algorithm, number, at)
             confirmation = LogValue(read.text, number, at)
-        log = replace(self, values=values, confirmation=confirmation)
+        log = replace(self, values=values, confirmation=confirmation, _tree_worker=tree_worker)
         return log if Phase.DRAFT_RUNNER in log.phases else log._reached(Phase.DRAFT_RUNNER, number, at, read.text)
 
     def _decoded(self, batch: DecodeBatch, read: ReadLine, number: int, at: float | None) -> StartLog:
@@ -303,9 +306,6 @@ class StartLog:
         if not read.stamp and _TRACEBACK_BODY.match(text):
             return replace(closed, traceback=(*self.traceback, text)[-MAX_TRACEBACK:])
         return closed
-
-
-_NO_VALUE = LogValue("", 0)
 
 
 def _dp(read: ReadLine) -> int:

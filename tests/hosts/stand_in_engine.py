@@ -93,18 +93,34 @@ class Engine:
             sys.exit(2)
         say("Load weight end. elapsed=0.01 s, type=DFlashDraftModel, avail mem=19.90 GB, mem usage=0.02 GB.")
         if "no-line" not in self.faults:
-            say(self.confirmation())
+            self.confirm()
         say("KV Cache is allocated. dtype: torch.float32, #tokens: 8192, K size: 0.10 GB, V size: 0.10 GB")
         say("max_total_num_tokens=8192, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=8, "
             "context_len=8192, available_cpu_mem=19.00 GB")  # fmt: skip
 
-    def confirmation(self) -> str:
+    def confirm(self) -> None:
+        """One line, or the ways of forks in which a second one says something else."""
+        tree = f"tree_budget={self.values['budget']}, "
+        if "tree-worker" in self.faults:
+            say(self.confirmation("DFLASH").replace(tree, "tree_budget=1, "))
+            time.sleep(1)
+            say(f"Initialized DDTree worker. block_size=8, {tree}max_tree_nodes={self.values['budget'] + 1}")
+            return
+        say(self.confirmation(self.algorithm))
+        if "second-runner" in self.faults:
+            say(self.confirmation("DFLASH"))
+        if "second-budget" in self.faults:
+            say(self.confirmation(self.algorithm).replace(tree, "tree_budget=1, "))
+        if "late-warning" in self.faults:
+            say("--speculative-draft-window-size has no effect with speculative_algorithm=DDTREE (honored by DFLASH only).")
+
+    def confirmation(self, algorithm: str) -> str:
         ignores = "ignore-flag" in self.faults
         window = 0 if ignores else self.values["window"]
         if ignores:
             self.values["window"] = 0
         return (
-            f"Initialized {self.algorithm} draft runner. attention_backend=torch_native, model=DFlashDraftModel, block_size=8, "
+            f"Initialized {algorithm} draft runner. attention_backend=torch_native, model=DFlashDraftModel, block_size=8, "
             f"tree_budget={self.values['budget']}, tree_topk={self.values['topk']}, layers_window={self.layers_window or None}, "
             f"draft_window_size={window or None}, compact_cache={window > 0}"
         )

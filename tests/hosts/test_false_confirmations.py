@@ -154,6 +154,33 @@ async def test_a_hot_change_whose_line_says_another_value_is_not_confirmed(make_
         assert any("8 -> 12" in line.text for line in result.lines)
 
 
+async def test_a_first_line_that_a_second_one_corrects_does_not_end_the_start(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit("--speculative-ddtree-budget", "16", faults="*=tree-worker")
+    async with session_on(tmp_path) as session:
+        result = await start_service(session, timeouts=FAST)
+        assert result.confirmed, result.reason
+        assert "algorithm DDTREE" in result.reason
+        assert "tree budget 16" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("second-runner", "algorithm is DFLASH, not DDTREE"),
+        ("second-budget", "tree budget is 1, not 16"),
+        ("late-warning", "compact draft cache is ignored, not 512"),
+    ],
+)
+async def test_a_first_line_that_a_later_one_takes_back_confirms_nothing(
+    make_unit: MakeUnit, tmp_path: Path, fault: str, words: str
+) -> None:
+    make_unit("--speculative-ddtree-budget", "16", "--speculative-draft-window-size", "512", faults=f"*={fault};*=foreign")
+    async with session_on(tmp_path) as session:
+        result = await start_service(session, timeouts=FAST)
+        assert (result.confirmed, result.verdict) == (False, Verdict.OTHER_VALUE), result.reason
+        assert words in result.reason
+
+
 async def contradicted(session: HostSession, knob: str) -> TruthRow:
     async with asyncio.timeout(40):
         async for state in session.watcher.states():

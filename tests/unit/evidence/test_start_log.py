@@ -99,6 +99,20 @@ def test_a_flag_that_the_engine_says_has_no_effect_is_off_and_the_warning_is_quo
     assert log_reading(log, ALGORITHM).value == "DDTREE"
 
 
+def test_of_two_runner_lines_the_later_counts_and_a_tree_worker_over_both() -> None:
+    chain, worker, tree = VARIANTS[0], VARIANTS[2], VARIANTS[3]
+    orders = ([chain, tree], [tree, chain], [worker, tree, chain], [tree, worker, chain])
+    assert [log_reading(fold(lines), ALGORITHM).value for lines in orders] == ["DDTREE", "DFLASH", "DDTREE", "DDTREE"]
+
+
+def test_a_warning_after_the_line_takes_the_window_back_and_one_before_it_or_after_the_start_does_not() -> None:
+    warning, ready = case_lines("24-dflash-window-no-effect", "journal.txt")[0], "The server is fired up and ready to roll!"
+    runner = VARIANTS[0]
+    orders = ([runner, warning], [runner, warning, ready], [warning, runner, ready], [runner, ready, warning])
+    assert [log_reading(fold(lines), WINDOW).value for lines in orders] == [OFF, OFF, 2048, 2048]
+    assert [compact_cache_reading(fold(lines), WINDOW).value for lines in orders] == [False, False, True, True]
+
+
 def test_the_newest_hot_change_wins_over_the_confirmation_line() -> None:
     log = fold([OURS, hot("speculative_ddtree_budget", "8", "16"), hot("speculative_ddtree_budget", "16", "32")])
     reading = log_reading(log, BUDGET)
