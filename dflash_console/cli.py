@@ -127,7 +127,7 @@ def _prompt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--n", dest="copies", type=_at_least(1), metavar="N", help="so many at once")
     parser.add_argument("--max-tokens", type=_at_least(1), metavar="M", help="longest answer (default 256)")
     parser.add_argument("--temperature", type=_number(0.0), metavar="T", help="0 = greedy (default)")
-    parser.add_argument("--top-p", type=_number(0.0), metavar="P")
+    parser.add_argument("--top-p", type=_share, metavar="P", help="above 0, at most 1 (default)")
     parser.add_argument("--seed", type=int, metavar="S")
     parser.add_argument("--ignore-eos", action="store_true", help="go on to --max-tokens, so that runs are of equal length")
     parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without the chat template")
@@ -166,8 +166,10 @@ def build_parser() -> argparse.ArgumentParser:
     """The whole command line. Options of every command may stand before or after the command's name."""
     common = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("--json", action="store_true", help="print JSON")
-    common.add_argument("--host", metavar="NAME|DEST", help="a configured host or an SSH destination (default: embedded)")
-    common.add_argument("--unit", metavar="NAME", help="the service on that host")
+    common.add_argument(
+        "--host", type=_name, metavar="NAME|DEST", help="a configured host or an SSH destination (default: embedded)"
+    )
+    common.add_argument("--unit", type=_name, metavar="NAME", help="the service on that host")
     common.add_argument("--read-only", action="store_true", help="refuse everything that changes the host")
     parser: argparse.ArgumentParser = Parser(
         prog="ddtree-console",
@@ -280,6 +282,20 @@ def _number(minimum: float) -> Callable[[str], float]:
         return value
 
     return number
+
+
+def _share(text: str) -> float:
+    value = _number(0.0)(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"must be above 0 and at most 1, not {text}")
+    return value
+
+
+def _name(text: str) -> str:
+    # An empty variable of a script must not fall back on the default host or unit, which it may then stop.
+    if not text.strip():
+        raise argparse.ArgumentTypeError("needs a name, not an empty word")
+    return text
 
 
 def _unknown_command(words: Sequence[str]) -> str | None:

@@ -47,6 +47,10 @@ class NoSuchHost(HostError):
     """The host is not one that this release can manage."""
 
 
+class NoSuchUnit(HostError):
+    """The host has no unit of the name that was given."""
+
+
 class SeveralUnits(HostError):
     """More than one unit could be meant; the user has to choose."""
 
@@ -143,8 +147,9 @@ async def open_session(
 
     Raises:
         NoSuchHost: a host over SSH.
+        NoSuchUnit: the host has no unit of that name.
         SeveralUnits: no unit was named and there are several.
-        HostError: no such unit, or the folder cannot be written.
+        HostError: the folder cannot be written.
     """
     config, paths = config or Config(), paths or default_paths()
     name = host or config.default_host
@@ -190,12 +195,12 @@ async def _find_unit(transport: Transport, paths: Paths, host: str) -> str:
 
 async def _local_service(transport: Transport, paths: Paths, unit: str) -> ProcessService:
     if not unit or "/" in unit or unit.startswith("."):
-        raise HostError(f"{unit!r} is no unit's name")
+        raise NoSuchUnit(f"{unit!r} is no unit's name")
     folder = paths.service(unit)
     units = await list_units(transport, paths)
     if unit not in units:
         if unit != EMBEDDED_UNIT:
-            raise HostError(f"there is no unit called {unit} on this machine; known: {', '.join(units) or 'none'}")
+            raise NoSuchUnit(f"there is no unit called {unit} on this machine; known: {', '.join(units) or 'none'}")
         await _write_embedded_unit(transport, folder)
     return ProcessService(transport, folder)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..config import Config, LoadedConfig, load_config
 from ..paths import Paths, default_paths
 from .options import CommonOptions
-from .outcome import CommandError, ExitCode
+from .outcome import CommandError, UsageError
 from .output import Output
 
 if TYPE_CHECKING:
@@ -58,10 +58,11 @@ class Context:
         """The host's service, opened and (unless ``watch`` is false) watched.
 
         Raises:
-            CommandError: the host or the unit cannot be opened, or something on it did not work.
+            UsageError: no such host or unit, or several units of which one has to be named.
+            CommandError: the host cannot be opened, or something on it did not work.
         """
         from ..hosts.transport import HostError
-        from ..session import NoSuchHost, SeveralUnits, open_session
+        from ..session import NoSuchHost, NoSuchUnit, SeveralUnits, open_session
 
         try:
             session = await open_session(self.common.host, self.common.unit, config=self.config, paths=self.paths, watch=watch)
@@ -69,7 +70,7 @@ class Context:
                 yield session
             finally:
                 await session.close()
-        except (NoSuchHost, SeveralUnits) as problem:
-            raise CommandError(str(problem), ExitCode.USAGE) from None
+        except (NoSuchHost, NoSuchUnit, SeveralUnits) as problem:
+            raise UsageError(str(problem)) from None
         except HostError as problem:
             raise CommandError(str(problem)) from None

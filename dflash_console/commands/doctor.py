@@ -33,6 +33,7 @@ async def _doctor(context: Context) -> ExitCode:
     transport = LocalTransport()
     machine = await check_machine(transport, context.paths, context.loaded, os.environ, _terminal_size())
     host: tuple[Check, ...]
+    code = ExitCode.FINE
     try:
         async with context.session() as session:
             name = session.host
@@ -42,6 +43,7 @@ async def _doctor(context: Context) -> ExitCode:
     except CommandError as problem:
         name = context.common.host or context.config.default_host
         host = (Check("host", CheckStatus.FAILED, str(problem)),)
+        code = problem.code
     if context.output.json_wanted:
         rows = [("machine", check) for check in machine] + [("host", check) for check in host]
         context.output.document(
@@ -51,8 +53,9 @@ async def _doctor(context: Context) -> ExitCode:
         print_checks(context.output, "this machine", machine)
         context.output.line()
         print_checks(context.output, name, host)
-    failed = any(check.status is CheckStatus.FAILED for check in (*machine, *host))
-    return ExitCode.FAILED if failed else ExitCode.FINE
+    if code is ExitCode.FINE and any(check.status is CheckStatus.FAILED for check in (*machine, *host)):
+        code = ExitCode.FAILED
+    return code
 
 
 def print_checks(output: Output, title: str, checks: Sequence[Check]) -> None:

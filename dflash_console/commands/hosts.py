@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..config import EMBEDDED
 from .context import Context
 from .options import HostsOptions
-from .outcome import CommandError, ExitCode
+from .outcome import CommandError, ExitCode, UsageError
 from .output import JsonValue
 
 
@@ -18,7 +18,10 @@ def run(context: Context, options: HostsOptions) -> ExitCode:
 
 async def _hosts(context: Context) -> ExitCode:
     config = context.config
-    rows = [await _row(context, name) for name in config.host_names()]
+    chosen = context.common.host
+    if chosen is None and context.common.unit is not None:
+        raise UsageError(f"say on which host {context.common.unit} is: ddtree-console hosts --host NAME --unit NAME")
+    rows = [await _row(context, name) for name in ((chosen,) if chosen is not None else config.host_names())]
     if context.output.json_wanted:
         context.output.document({"default": config.default_host, "hosts": rows})
         return ExitCode.FINE
@@ -46,7 +49,7 @@ async def _row(context: Context, name: str) -> dict[str, JsonValue]:
         "unit": entry.unit or None,
         "note": entry.note or ("this machine's embedded engine" if name == EMBEDDED else None),
     }
-    if name != EMBEDDED:
+    if name != EMBEDDED and name in context.config.hosts:
         return {**row, "state": "not asked", "problem": "hosts over SSH come with the next release"}
     here = Context(context.name, context.output, replace(context.common, host=name))
     try:
@@ -60,4 +63,6 @@ async def _row(context: Context, name: str) -> dict[str, JsonValue]:
                 "problem": None,
             }
     except CommandError as problem:
+        if isinstance(problem, UsageError) and context.common.host is not None:
+            raise
         return {**row, "state": "unknown", "problem": str(problem)}

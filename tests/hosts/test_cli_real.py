@@ -178,7 +178,7 @@ REFUSED = (
     (("apply", "--resume", "--yes"), 1, "nothing to resume"),
     (("--read-only", "apply", "--set", "tree_budget=16", "--yes"), 1, "--read-only"),
     (("--read-only", "stop", "--yes"), 1, "--read-only"),
-    (("--unit", "nope", "status"), 1, "there is no unit called nope"),
+    (("--unit", "nope", "status"), 2, "there is no unit called nope"),
     (("--host", "root@gpu-a", "status"), 2, "next release"),
     (("start",), 1, "runs already"),
     ((), 2, "need a terminal"),

@@ -1,0 +1,111 @@
+"""Wrong use of any command, run for real: one sentence that says what to do, exit code 2, and nothing written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dflash_console import cli
+from dflash_console.commands.outcome import ExitCode
+
+COMMANDS = (
+    ["status"],
+    ["drift"],
+    ["plan", "--set", "tree_budget=8"],
+    ["apply", "--set", "tree_budget=8", "--yes"],
+    ["apply", "--resume", "--yes"],
+    ["start"],
+    ["stop", "--yes"],
+    ["restart", "--yes"],
+    ["rollback", "--yes"],
+    ["logs"],
+    ["logs", "--follow"],
+    ["prompt", "hi"],
+    ["hosts", "--host", "embedded"],
+    ["doctor"],
+)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DDTREE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def ends(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit code, and the error as JSON says it."""
+    code = cli.main([*words, "--json"])
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    if not captured.out:
+        return code, captured.err
+    document = json.loads(captured.out)
+    failed = [check["message"] for check in document.get("checks", ()) if check["status"] == "failed"]
+    return code, document.get("error") or "; ".join(failed)
+
+
+def test_every_command_is_in_the_table() -> None:
+    assert {words[0] for words in COMMANDS} == set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_unit_that_is_not_there_is_wrong_use(words: list[str], home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = ends([*words, "--unit", "nope"], capsys)
+    assert code == ExitCode.USAGE, said
+    assert "there is no unit called nope on this machine; known: none" in said
+    assert not list(home.rglob("service.toml"))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--unit", "../x", "no unit's name"),
+        ("--unit", "", "needs a name"),
+        ("--host", " ", "needs a name"),
+        ("--host", "a b!", ""),
+    ],
+)
+def test_what_is_no_name_is_wrong_use(
+    words: list[str], option: str, value: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = ends([*words, option, value], capsys)
+    assert code == ExitCode.USAGE, said
+    assert expected in said
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["plan"], "nothing to change"),
+        (["apply", "--yes"], "nothing to change"),
+        (["plan", "--set", "budget=8"], "there is no setting called budget; known: algorithm"),
+        (["apply", "--set", "budget=8"], "there is no setting called budget"),
+        (["plan", "--set", "tree_budget"], "write KNOB=VALUE"),
+        (["plan", "--set", "tree_budget=0"], "tree_budget must be at least 1"),
+        (["apply", "--set", "tree_budget=many", "--yes"], "takes a whole number"),
+        (["plan", "--set", "flag:page-size=1"], "there is no setting called flag:page-size"),
+        (["plan", "--profile", "long"], "there is no profile called long"),
+        (["apply", "--resume", "--set", "tree_budget=8"], "as it was planned"),
+        (["logs", "-n", "-1"], "must be at least 0"),
+        (["prompt"], "there is no prompt"),
+        (["prompt", "hi", "--suite", "coding"], "not both"),
+        (["prompt", "--suite", "nowhere"], "nowhere"),
+        (["prompt", "hi", "--algorithm", "DDTREE"], "cannot be set for one request"),
+        (["prompt", "hi", "--set", "draft_window=512"], "cannot be set for one request"),
+        (["prompt", "hi", "--set", "tree_budget=0"], "must be at least 1"),
+        (["prompt", "hi", "--top-p", "0"], "must be above 0"),
+        (["prompt", "hi", "--top-p", "1.5"], "at most 1"),
+        (["prompt", "hi", "--seed", "x"], "invalid int"),
+        (["status", "now"], "unrecognized arguments"),
+        (["hosts", "--unit", "nope"], "say on which host"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_makes_no_sense_is_wrong_use(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = ends(words, capsys)
+    assert code == ExitCode.USAGE, said
+    assert expected in said
