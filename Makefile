@@ -10,12 +10,13 @@ STAMPS := $(VENV)/.stamps
 CONSTRAINTS := requirements/constraints.txt
 # Needed by tests and pictures only: tmux drives the real program, libcairo2 draws SVG as PNG, systemd checks printed units.
 DEBIAN := tmux libcairo2 systemd
-# Needed by tests on real hosts only, so `make run` does not install an SSH server: containers, and login shells that are no bash.
-DEBIAN_HOSTS := systemd-container dbus openssh-server openssh-client nftables sudo fish tcsh zsh
+# Needed by tests on real hosts only, so `make run` does not install an SSH server: containers, login shells that are no bash, and
+# a wrong clock.
+DEBIAN_HOSTS := systemd-container dbus openssh-server openssh-client nftables sudo fish tcsh zsh faketime
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model run test check format lint types contracts unit tests computing waiting bench pictures keys build clean
+.PHONY: help setup model run test check format lint types contracts unit tests computing waiting faults bench pictures keys build clean
 ifndef IN_LANES
 .NOTPARALLEL:
 endif
@@ -58,6 +59,9 @@ computing:
 
 waiting:
 	$(BIN)/pytest tests/hosts tests/packaging tests/terminal --durations=10
+
+faults: setup $(STAMPS)/debian-hosts ## Break things on real hosts, judge what the console says, write docs/faults.md
+	$(BIN)/python -m tests.faults
 
 bench: setup ## Measure start, idling, speed and equality on this machine, which should be quiet
 	@for name in console_start engine_start engine_speed equality; do \

@@ -229,6 +229,13 @@ class Handler(BaseHTTPRequestHandler):
         if "bad-answer" in self.engine.faults or broken_hot:
             self.answer(500, b'{"error":{"message":"CUDA error: an illegal memory access was encountered"}}')
             return
+        if "garbage" in self.engine.faults:
+            self.answer(200, b"<html><body>It works!</body></html>", "text/html")
+            return
+        if "no-tokens" in self.engine.faults:
+            nothing = {"completion_tokens": 0, "prompt_tokens": 5, "finish_reason": {"type": "abort", "message": "scheduler died"}}
+            self.answer_json({"text": "", "output_ids": [], "meta_info": nothing})
+            return
         self.engine.running += 1
         parameters = body.get("sampling_params")
         wait = parameters.get("custom_params", {}).get("hold_s", 0) if isinstance(parameters, dict) else 0

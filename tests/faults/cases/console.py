@@ -1,0 +1,199 @@
+"""Consoles that are killed, doubled, without a disk, with a wrong clock."""
+
+from __future__ import annotations
+
+import signal
+
+from dflash_console.apply import Verdict
+
+from ..console import Ended
+from ..records import NOT_BEGUN, Old, Setup, Where, fault
+from ..scene import Scene
+
+STAGES = (
+    "checks",
+    "backup",
+    "write",
+    "verify unit",
+    "reload",
+    "restart",
+    "process up",
+    "draft runner",
+    "ready",
+    "prompt",
+    "truth",
+)
+BEFORE_THE_WRITE = ("checks", "backup")
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
+
+
+async def killed_at(scene: Scene, stage: str, number: signal.Signals = signal.SIGKILL) -> Ended:
+    running = await scene.console.start_apply()
+    await running.reaches(stage, "running")
+    running.kill(number)
+    return await running.end()
+
+
+def declare(stage: str) -> None:
+    """Two faults for one stage: killed there and resumed, killed there and rolled back."""
+    early = stage in BEFORE_THE_WRITE
+    name = stage.replace(" ", "-")
+
+    # The kill may come a moment late, when the stage is over.
+    @fault(
+        f"console-killed-at-{name}-resumed",
+        Where.CONSOLE,
+        f"SIGKILL during '{stage}'; the next console goes on with --resume",
+        (Verdict.CANCELLED, Verdict.CONFIRMED) if early else (Verdict.CONFIRMED,),
+        old=(Old.IN_PLACE, Old.RESTORABLE) if early or stage == "write" else Old.RESTORABLE,
+        setup=Setup(faults="16=slow"),
+        quick=stage == "restart",
+    )
+    async def resumed(scene: Scene) -> Ended:
+        await killed_at(scene, stage)
+        return await scene.console.run("apply", "--resume", "--yes")
+
+    @fault(
+        f"console-killed-at-{name}-rolled-back",
+        Where.CONSOLE,
+        f"SIGKILL during '{stage}'; the next console rolls back",
+        (Verdict.CANCELLED, Verdict.CONFIRMED) if early or stage == "write" else (Verdict.CONFIRMED,),
+        old=(Old.IN_PLACE, Old.RESTORED) if early or stage == "write" else Old.RESTORED,
+        setup=Setup(faults="16=slow"),
+        quick=stage == "process up",
+    )
+    async def rolled_back(scene: Scene) -> Ended:
+        await killed_at(scene, stage)
+        return await scene.console.run("rollback", "--yes")
+
+
+for _stage in STAGES:
+    declare(_stage)
+
+
+@fault(
+    "console-interrupted",
+    Where.CONSOLE,
+    "Ctrl-C in the middle of the start",
+    NOT_BEGUN,
+    "interrupted",
+    "--resume",
+    setup=Setup(faults="16=slow"),
+)
+async def interrupted(scene: Scene) -> Ended:
+    return await killed_at(scene, "process up", signal.SIGINT)
+
+
+@fault(
+    "console-hung-up",
+    Where.CONSOLE,
+    "the terminal goes away in the middle of the start; the next console resumes",
+    Verdict.CONFIRMED,
+    setup=Setup(faults="16=slow"),
+)
+async def hung_up(scene: Scene) -> Ended:
+    await killed_at(scene, "process up", signal.SIGHUP)
+    return await scene.console.run("apply", "--resume", "--yes")
+
+
+@fault(
+    "console-two-at-once",
+    Where.CONSOLE,
+    "a second console applies to the same unit meanwhile",
+    Verdict.REFUSED,
+    "apply by",
+    old=Old.RESTORABLE,
+    setup=Setup(faults="16=slow"),
+    quick=True,
+)
+async def two_at_once(scene: Scene) -> Ended:
+    first = await scene.console.start_apply()
+    await first.reaches("write")
+    second = await scene.console.apply(tree_budget="32")
+    ended = await first.end()
+    assert ended.code == 0, f"the first was disturbed: {ended.out}"
+    return second
+
+
+@fault(
+    "console-two-roll-back",
+    Where.CONSOLE,
+    "a second console rolls back while the first applies",
+    (Verdict.REFUSED, NOT_BEGUN),
+    old=Old.RESTORABLE,
+    setup=Setup(faults="16=slow"),
+)
+async def two_roll_back(scene: Scene) -> Ended:
+    first = await scene.console.start_apply()
+    await first.reaches("process up")
+    second = await scene.console.run("rollback", "--yes")
+    ended = await first.end()
+    assert ended.code == 0, f"the first was disturbed: {ended.out}"
+    return second
+
+
+@fault(
+    "console-clock-an-hour-ahead",
+    Where.CONSOLE,
+    "this machine's clock is an hour ahead of the host's",
+    Verdict.CONFIRMED,
+    quick=True,
+)
+async def clock_ahead(scene: Scene) -> Ended:
+    return await with_clock(scene, "+1h")
+
+
+@fault("console-clock-an-hour-behind", Where.CONSOLE, "this machine's clock is an hour behind the host's", Verdict.CONFIRMED)
+async def clock_behind(scene: Scene) -> Ended:
+    return await with_clock(scene, "-1h")
+
+
+@fault(
+    "console-clock-wrong-and-line-old",
+    Where.CONSOLE,
+    "an hour behind, and an earlier start printed the wanted line",
+    (Verdict.NO_LINE, Verdict.UNKNOWN),
+    setup=Setup(faults="8=parting-line;*=foreign;16=no-line"),
+)
+async def clock_behind_old_line(scene: Scene) -> Ended:
+    return await with_clock(scene, "-1h")
+
+
+@fault(
+    "console-disk-full",
+    Where.CONSOLE,
+    "this machine cannot write the operation's journal",
+    Verdict.REFUSED,
+    "journal",
+    old=Old.IN_PLACE,
+    quick=True,
+)
+async def disk_full(scene: Scene) -> Ended:
+    operations = scene.console.state / "state/operations"
+    operations.rename(operations.with_name("operations.aside"))
+    operations.write_text("in the way")
+
+    def back() -> None:
+        operations.unlink()
+        operations.with_name("operations.aside").rename(operations)
+
+    scene.on_heal(back)
+    return await scene.console.apply()
+
+
+@fault(
+    "console-read-only",
+    Where.CONSOLE,
+    "nothing is broken: the console was told to change nothing",
+    NOT_BEGUN,
+    "read-only",
+    old=Old.IN_PLACE,
+)
+async def read_only(scene: Scene) -> Ended:
+    return await scene.console.apply("--read-only")
+
+
+async def with_clock(scene: Scene, offset: str) -> Ended:
+    scene.console.environment = {"LD_PRELOAD": FAKETIME, "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    scene.on_heal(scene.console.environment.clear)
+    return await scene.console.apply()

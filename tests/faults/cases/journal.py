@@ -1,0 +1,215 @@
+"""Logs that cannot be read, are silent, lose lines, or are no journal at all.
+
+The stand-in is told to be *foreign* where the log alone can prove a value, as with stock SGLang; the embedded engine's own report
+proves it as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from dflash_console.apply import Verdict
+
+from ..console import Ended
+from ..records import Old, Setup, Where, fault
+from ..scene import Scene
+
+FOREIGN = "*=foreign"
+LOG = "/var/log/engine.log"
+SILENT_LINES = (Verdict.UNKNOWN, Verdict.NO_LINE)
+
+
+@fault(
+    "journal-quiet-log-level",
+    Where.JOURNAL,
+    "the engine's log level hides the line that would confirm",
+    Verdict.UNKNOWN,
+    "not confirmable",
+    setup=Setup(faults=FOREIGN, flags=("--log-level", "warning"), started=False),
+    quick=True,
+)
+async def quiet(scene: Scene) -> Ended:
+    await running(scene)
+    return await scene.console.apply()
+
+
+@fault(
+    "journal-quiet-but-reported",
+    Where.JOURNAL,
+    "the same, with an engine that reports what it computed",
+    Verdict.CONFIRMED,
+    setup=Setup(flags=("--log-level", "warning")),
+)
+async def quiet_but_reported(scene: Scene) -> Ended:
+    return await scene.console.apply()
+
+
+@fault(
+    "journal-unreadable",
+    Where.JOURNAL,
+    "the user who logs in may change the unit and not read its journal",
+    (Verdict.UNKNOWN, Verdict.REFUSED),
+    "journal",
+    old=(Old.RESTORABLE, Old.IN_PLACE),
+    setup=Setup(faults=FOREIGN, user="ops", started=False),
+    quick=True,
+)
+async def unreadable(scene: Scene) -> Ended:
+    await running(scene)
+    scene.write("/etc/sudoers.d/ops", "ops ALL=(ALL) NOPASSWD: ALL, !/usr/bin/journalctl\n", 0o440)
+    return await scene.console.apply()
+
+
+@fault(
+    "journal-vacuumed",
+    Where.JOURNAL,
+    "the journal is vacuumed while the link is cut, and the line that would confirm with it",
+    SILENT_LINES,
+    setup=Setup(faults=f"{FOREIGN};16=slow"),
+)
+async def vacuumed(scene: Scene) -> Ended:
+    started = await scene.console.start_apply()
+    await started.reaches("restart", "running")
+    await asyncio.sleep(0.5)
+    scene.host.cut()
+    try:
+        await scene.wait_for(lambda: "fired up" in new_lines(scene), "the new start is ready")
+        scene.shell("journalctl --rotate; sleep 1.1; journalctl --vacuum-time=1s")
+        assert "draft runner" not in new_lines(scene)
+    finally:
+        scene.host.heal()
+    return await started.end()
+
+
+@fault(
+    "journal-vacuumed-later",
+    Where.JOURNAL,
+    "the journal is vacuumed once the line was read",
+    Verdict.CONFIRMED,
+    setup=Setup(faults=f"{FOREIGN};16=slow"),
+)
+async def vacuumed_later(scene: Scene) -> Ended:
+    started = await scene.console.start_apply()
+    await started.reaches("process up")
+    scene.shell("journalctl --rotate; journalctl --vacuum-time=1us")
+    return await started.end()
+
+
+@fault(
+    "journal-restarted",
+    Where.JOURNAL,
+    "journald is restarted in the middle of the start",
+    Verdict.CONFIRMED,
+    setup=Setup(faults=f"{FOREIGN};16=slow"),
+)
+async def journald_restarted(scene: Scene) -> Ended:
+    started = await scene.console.start_apply()
+    await started.reaches("process up")
+    scene.systemctl("restart", "systemd-journald")
+    return await started.end()
+
+
+@fault(
+    "journal-hangs",
+    Where.JOURNAL,
+    "journald is stopped (SIGSTOP), so no line arrives any more",
+    (*SILENT_LINES, Verdict.TIMED_OUT),
+    setup=Setup(faults=f"{FOREIGN};16=slow", ready_timeout_s=30),
+)
+async def journald_hangs(scene: Scene) -> Ended:
+    started = await scene.console.start_apply()
+    await started.reaches("process up")
+    pid = scene.exec("systemctl", "show", "--value", "--property", "MainPID", "systemd-journald").strip()
+    scene.exec("kill", "-STOP", pid)
+    scene.on_heal(lambda: scene.exec("kill", "-CONT", pid))
+    return await started.end()
+
+
+@fault(
+    "journal-rate-limit",
+    Where.JOURNAL,
+    "journald drops the line that would confirm: too many lines before it",
+    SILENT_LINES,
+    setup=Setup(
+        faults=FOREIGN, service=("LogRateLimitIntervalSec=60s", "LogRateLimitBurst=40", "ExecStartPre=-/bin/cat /run/flood")
+    ),
+)
+async def rate_limit(scene: Scene) -> Ended:
+    scene.shell("yes 'INFO: compiling' | head -n 3000 >/run/flood")
+    return await scene.console.apply()
+
+
+@fault(
+    "journal-append-file",
+    Where.JOURNAL,
+    "StandardOutput=append: the journal is empty, the lines are in a file",
+    Verdict.CONFIRMED,
+    "log",
+    quick=True,
+    setup=Setup(faults=FOREIGN, service=(f"StandardOutput=append:{LOG}", f"StandardError=append:{LOG}")),
+)
+async def append_file(scene: Scene) -> Ended:
+    return await scene.console.apply()
+
+
+@fault(
+    "journal-append-older-line",
+    Where.JOURNAL,
+    "the same, and only an older start in that file has the wanted line",
+    SILENT_LINES,
+    setup=Setup(faults=f"{FOREIGN};16=no-line", service=(f"StandardOutput=append:{LOG}", f"StandardError=append:{LOG}")),
+)
+async def append_older(scene: Scene) -> Ended:
+    line = "Initialized DDTREE draft runner. block_size=8, tree_budget=16, tree_topk=4, draft_window_size=512, compact_cache=True"
+    scene.shell(f"echo '[2026-07-11 02:00:11] {line}' >>{LOG}")
+    return await scene.console.apply()
+
+
+@fault(
+    "journal-append-rotated",
+    Where.JOURNAL,
+    "the same file is rotated away in the middle of the start",
+    (Verdict.CONFIRMED, Verdict.UNKNOWN),
+    setup=Setup(faults=f"{FOREIGN};16=slow", service=(f"StandardOutput=append:{LOG}",)),
+)
+async def append_rotated(scene: Scene) -> Ended:
+    started = await scene.console.start_apply()
+    await started.reaches("process up")
+    scene.shell(f"cp {LOG} {LOG}.1; : >{LOG}")
+    return await started.end()
+
+
+@fault(
+    "journal-overwritten-file",
+    Where.JOURNAL,
+    "StandardOutput=file: older lines may stand behind the new ones in that file",
+    SILENT_LINES,
+    setup=Setup(faults=FOREIGN, service=(f"StandardOutput=file:{LOG}",), started=False),
+)
+async def overwritten_file(scene: Scene) -> Ended:
+    await running(scene)
+    return await scene.console.apply()
+
+
+@fault(
+    "journal-output-null",
+    Where.JOURNAL,
+    "StandardOutput=null: nothing is logged anywhere",
+    SILENT_LINES,
+    setup=Setup(faults=FOREIGN, service=("StandardOutput=null",), started=False),
+)
+async def output_null(scene: Scene) -> Ended:
+    await running(scene)
+    return await scene.console.apply()
+
+
+async def running(scene: Scene) -> None:
+    """Start the unit by hand: a start of this kind cannot be confirmed."""
+    scene.systemctl("start", scene.unit)
+    await scene.wait_for(scene.healthy, "the engine answers")
+    scene.note_old()
+
+
+def new_lines(scene: Scene) -> str:
+    """The journal of the start that runs."""
+    return scene.exec("journalctl", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={scene.invocation}")

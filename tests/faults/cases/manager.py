@@ -1,0 +1,263 @@
+"""systemd refusing, looping, not doing what its exit status says; other units in the way."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dflash_console.apply import Verdict
+
+from ..console import Ended
+from ..records import Old, Setup, Where, fault
+from ..scene import Scene
+
+ALWAYS = ("Restart=always", "RestartSec=200ms")
+
+
+@fault(
+    "manager-start-limit",
+    Where.MANAGER,
+    "the start limit is used up: systemd takes the restart and starts nothing",
+    Verdict.NO_RESTART,
+    "start",
+    "too often|start limit|start-limit",
+    setup=Setup(unit=("StartLimitIntervalSec=120", "StartLimitBurst=3")),
+    quick=True,
+)
+async def start_limit(scene: Scene) -> Ended:
+    scene.on_heal(lambda: scene.systemctl("reset-failed", scene.unit))
+    for _ in range(2):
+        scene.systemctl("restart", scene.unit)
+    await scene.wait_for(scene.healthy, "the engine answers")
+    return await scene.console.apply()
+
+
+@fault(
+    "manager-crash-loop",
+    Where.MANAGER,
+    "the new start dies and Restart=always starts it again and again",
+    Verdict.PROCESS_DIED,
+    "no kernel image|crash loop",
+    setup=Setup(faults="16=exit", service=ALWAYS, unit=("StartLimitIntervalSec=0",)),
+    quick=True,
+)
+async def crash_loop(scene: Scene) -> Ended:
+    return await scene.console.apply()
+
+
+@fault(
+    "manager-crash-loop-rolled-back",
+    Where.MANAGER,
+    "the same, with --rollback-on-failure",
+    Verdict.PROCESS_DIED,
+    "rolled back",
+    old=Old.RESTORED,
+    setup=Setup(faults="16=exit", service=ALWAYS, unit=("StartLimitIntervalSec=0",)),
+)
+async def crash_loop_back(scene: Scene) -> Ended:
+    return await scene.console.apply("--rollback-on-failure")
+
+
+@fault(
+    "manager-crash-loop-until-limit",
+    Where.MANAGER,
+    "the new start dies, is started again, and meets the start limit",
+    Verdict.PROCESS_DIED,
+    old=Old.RESTORED,
+    setup=Setup(
+        faults="16=exit",
+        service=("Restart=on-failure", "RestartSec=50ms"),
+        unit=("StartLimitIntervalSec=60", "StartLimitBurst=4"),
+    ),
+)
+async def crash_loop_limit(scene: Scene) -> Ended:
+    return await scene.console.apply("--rollback-on-failure")
+
+
+@fault(
+    "manager-systemctl-does-nothing",
+    Where.MANAGER,
+    "a systemctl in PATH that ends with 0 and does nothing for a restart",
+    (Verdict.NO_RESTART, Verdict.REFUSED),
+    quick=True,
+)
+async def systemctl_does_nothing(scene: Scene) -> Ended:
+    scene.pretend("systemctl", 'case " $* " in *" restart "*|*" start "*) exit 0;; esac; exec REAL "$@"')
+    return await scene.console.apply()
+
+
+@fault(
+    "manager-systemctl-does-nothing-at-all",
+    Where.MANAGER,
+    "a systemctl in PATH that ends with 0 and does nothing whatever",
+    Verdict.REFUSED,
+    old=Old.IN_PLACE,
+)
+async def systemctl_does_nothing_at_all(scene: Scene) -> Ended:
+    scene.pretend("systemctl", "exit 0")
+    return await scene.console.apply()
+
+
+@fault(
+    "manager-reload-fails",
+    Where.MANAGER,
+    "daemon-reload fails",
+    Verdict.WRITE_FAILED,
+    "Connection timed out",
+    old=Old.IN_PLACE,
+    quick=True,
+)
+async def reload_fails(scene: Scene) -> Ended:
+    said = 'echo "Failed to reload daemon: Connection timed out" >&2; exit 1'
+    scene.pretend("systemctl", f'case " $* " in *" daemon-reload "*) {said};; esac; exec REAL "$@"')
+    return await scene.console.apply()
+
+
+@fault(
+    "manager-reload-does-nothing",
+    Where.MANAGER,
+    "daemon-reload ends with 0 and reloads nothing",
+    Verdict.WRITE_FAILED,
+    old=Old.IN_PLACE,
+)
+async def reload_does_nothing(scene: Scene) -> Ended:
+    scene.pretend("systemctl", 'case " $* " in *" daemon-reload "*) exit 0;; esac; exec REAL "$@"')
+    return await scene.console.apply()
+
+
+@fault(
+    "manager-unit-masked",
+    Where.MANAGER,
+    "somebody masked the running unit",
+    Verdict.REFUSED,
+    "masked",
+    old=Old.IN_PLACE,
+    setup=Setup(folder="/usr/lib/systemd/system"),
+)
+async def unit_masked(scene: Scene) -> Ended:
+    scene.systemctl("mask", scene.unit)
+    scene.note_old()
+    return await scene.console.apply()
+
+
+@fault(
+    "manager-masked-meanwhile",
+    Where.MANAGER,
+    "somebody masks the unit between the write and the restart",
+    (Verdict.NO_RESTART, Verdict.WRITE_FAILED),
+    "masked",
+    old=(Old.RESTORABLE, Old.IN_PLACE),
+    setup=Setup(folder="/usr/lib/systemd/system"),
+)
+async def masked_meanwhile(scene: Scene) -> Ended:
+    scene.on_heal(lambda: scene.systemctl("unmask", scene.unit))
+    running = await scene.console.start_apply()
+    await running.reaches("write", "running")
+    scene.systemctl("mask", scene.unit)
+    return await running.end()
+
+
+@fault(
+    "manager-condition-fails",
+    Where.MANAGER,
+    "a Condition…= of the unit is no longer met, so the start is skipped",
+    Verdict.NO_RESTART,
+    "condition",
+    setup=Setup(unit=("ConditionPathExists=/run/weights-mounted",), started=False),
+)
+async def condition_fails(scene: Scene) -> Ended:
+    scene.exec("touch", "/run/weights-mounted")
+    await scene.start()
+    scene.note_old()
+    scene.exec("rm", "/run/weights-mounted")
+    scene.on_heal(lambda: scene.exec("touch", "/run/weights-mounted"))
+    return await scene.console.apply()
+
+
+@fault(
+    "manager-second-unit-takes-the-port",
+    Where.MANAGER,
+    "a second unit with the same port waits for its chance, and takes it",
+    Verdict.PROCESS_DIED,
+    "port",
+    setup=Setup(faults="16=slow"),
+)
+async def second_unit(scene: Scene) -> Ended:
+    text = scene.unit_text().replace("STAND_IN_FAULTS=16=slow", "STAND_IN_FAULTS=")
+    scene.write("/etc/systemd/system/twin.service", text + "\n".join(("Restart=always", "RestartSec=50ms", "")))
+    scene.write("/etc/systemd/system/twin.service.d/limit.conf", "[Unit]\nStartLimitIntervalSec=0\n")
+    scene.systemctl("daemon-reload")
+    scene.systemctl("start", "--no-block", "twin")
+
+    def end() -> None:
+        scene.systemctl("stop", "twin")
+
+    scene.on_heal(end)
+    return await scene.console.apply()
+
+
+@fault(
+    "manager-orphan-holds-the-port",
+    Where.MANAGER,
+    "the unit is down, and an orphan of an earlier start holds the port",
+    Verdict.REFUSED,
+    "port",
+    old=Old.IN_PLACE,
+    quick=True,
+)
+async def orphan_holds_port(scene: Scene) -> Ended:
+    scene.systemctl("stop", scene.unit)
+    argv = " ".join(scene.command())
+    scene.exec("systemd-run", "--unit=orphan", "--", *argv.split())
+    await scene.wait_for(scene.healthy, "the orphan answers")
+    return await scene.console.apply()
+
+
+@fault(
+    "manager-restarted-by-somebody",
+    Where.MANAGER,
+    "somebody else restarts the unit while the new start is looked at",
+    (Verdict.PROCESS_DIED, Verdict.CONFIRMED),
+    setup=Setup(faults="16=slow"),
+)
+async def restarted_by_somebody(scene: Scene) -> Ended:
+    running = await scene.console.start_apply()
+    await running.reaches("process up")
+    scene.systemctl("restart", scene.unit)
+    return await running.end()
+
+
+@fault(
+    "manager-stopped-by-somebody",
+    Where.MANAGER,
+    "somebody else stops the unit while the new start is looked at",
+    Verdict.PROCESS_DIED,
+    setup=Setup(faults="16=slow"),
+)
+async def stopped_by_somebody(scene: Scene) -> Ended:
+    running = await scene.console.start_apply()
+    await running.reaches("process up")
+    await asyncio.sleep(0.2)
+    scene.systemctl("stop", scene.unit)
+    return await running.end()
+
+
+@fault(
+    "manager-child-survives",
+    Where.MANAGER,
+    "KillMode=process leaves a worker of the old start behind; the new one starts",
+    Verdict.CONFIRMED,
+    setup=Setup(faults="8=orphan", service=("KillMode=process",)),
+)
+async def child_survives(scene: Scene) -> Ended:
+    return await scene.console.apply()
+
+
+@fault(
+    "manager-bus-hangs",
+    Where.MANAGER,
+    "systemd itself hangs (every question to it waits) when the restart is asked for",
+    (Verdict.NO_RESTART, Verdict.UNKNOWN),
+)
+async def bus_hangs(scene: Scene) -> Ended:
+    scene.pretend("systemctl", 'case " $* " in *" restart "*) sleep 600;; esac; exec REAL "$@"')
+    return await scene.console.apply()
