@@ -223,7 +223,7 @@ class EmbeddedEngine:
             # Whatever broke, clients must not wait for ever: they are told, and later ones are refused.
             with self._wake:
                 self._failure = error
-            self._log.warning(f"the decode loop stopped: {type(error).__name__}: {error}")
+            self._log.failed(error)
             self._end_all("the engine stopped after an internal error")
         else:
             self._end_all("the engine was shut down")

@@ -149,6 +149,9 @@ class EngineLog(Protocol):
     def warning(self, message: str) -> None:
         """Something the user should know that does not stop the engine, as one sentence."""
 
+    def failed(self, error: BaseException) -> None:
+        """The decode loop ended by ``error``: nothing is answered any more. The place where it happened belongs into the log."""
+
 
 class SilentLog:
     """An :class:`EngineLog` that drops everything, for tests and benchmarks."""
@@ -172,3 +175,5 @@ class SilentLog:
     def setting_changed(self, event: SettingChange) -> None: ...
 
     def warning(self, message: str) -> None: ...
+
+    def failed(self, error: BaseException) -> None: ...

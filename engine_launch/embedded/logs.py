@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TextIO
@@ -240,6 +241,10 @@ class SglangLog:
 
     def warning(self, message: str) -> None:
         self._logger.warning("%s", message)
+
+    def failed(self, error: BaseException) -> None:
+        """In the words with which SGLang's scheduler ends, so that the stack is found and folded in the same way."""
+        self._logger.error("Scheduler hit an exception: %s", "".join(traceback.format_exception(error)).rstrip())
 
 
 def _usage(used: int, total: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -49,6 +50,7 @@ class Recorder(SilentLog):
         self.verified: list[FirstVerify] = []
         self.changes: list[SettingChange] = []
         self.warnings: list[str] = []
+        self.failures: list[BaseException] = []
 
     def decode_batch(self, event: DecodeBatch) -> None:
         self.decode.append(event)
@@ -64,6 +66,9 @@ class Recorder(SilentLog):
 
     def warning(self, message: str) -> None:
         self.warnings.append(message)
+
+    def failed(self, error: BaseException) -> None:
+        self.failures.append(error)
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +325,8 @@ def test_an_error_in_the_loop_tells_the_clients_and_later_callers(target: Target
         with pytest.raises(EngineUnavailable, match="no drafts today"):
             submit(engine, "b", texts[0], greedy(5))
         assert not engine.alive
-    assert "no drafts today" in log.warnings[0]
+    (failure,) = log.failures
+    assert [frame.name for frame in traceback.extract_tb(failure.__traceback__)][-1] == "draft"
 
 
 def test_decode_lines_come_every_so_many_rounds_also_over_several_short_answers(

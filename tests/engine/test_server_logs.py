@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from dflash_console.evidence.journal import LogLine
+from dflash_console.evidence.start_log import StartLog
+from dflash_console.tui.event_words import event_words
+from dflash_console.tui.log_book import Level, LogBook
 from engine_launch.embedded.api import Algorithm
 from engine_launch.embedded.events import (
     DecodeBatch,
@@ -160,3 +164,26 @@ def test_access_lines_of_quiet_paths_are_left_out() -> None:
     for path in ("/metrics", "/v1/loads", "/generate"):
         logging.getLogger("uvicorn.access").info('%s - "%s %s HTTP/%s" %d', "127.0.0.1:1", "GET", path, "1.1", 200)
     assert [line.split('"')[1] for line in out.getvalue().splitlines()] == ["GET /generate HTTP/1.1"]
+
+
+def test_the_stack_of_a_loop_that_died_is_logged_and_the_console_folds_it_and_names_the_cause(lines: Lines) -> None:
+    def decode_step() -> None:
+        raise RuntimeError("no drafts today")
+
+    try:
+        decode_step()
+    except RuntimeError as error:
+        lines.log.failed(error)
+    lines.log.warning("afterwards")
+    stored = [LogLine(text, number=number) for number, text in enumerate(lines.out.getvalue().splitlines(), 1)]
+    assert any("in decode_step" in line.text for line in stored)
+    log = StartLog().add_all(stored)
+    assert log.raised == "RuntimeError: no drafts today"
+    assert [remark.text for remark in log.errors] == ["RuntimeError: no drafts today"]
+    assert [event.words for event in event_words(log) if event.tone == "error"] == ["RuntimeError: no drafts today"]
+    book = LogBook()
+    book.add_all(stored)
+    died, after = book.entries
+    assert died.text.endswith("Scheduler hit an exception: Traceback (most recent call last): ▸ RuntimeError: no drafts today")
+    assert (died.level, len(died.folded)) == (Level.ERROR, len(stored) - 2)
+    assert after.text.endswith("afterwards")
