@@ -53,7 +53,9 @@ async def judge(fault: Fault, scene: Scene, ended: Ended) -> Outcome:
             found.problems.append(f"the reason does not say {word!r}")
     if found.given is Verdict.CONFIRMED or ended.code == 0:
         found.false_confirmed = Verdict.CONFIRMED not in fault.expected
-        if wrong := lies(scene, ended.document or {}):
+        # What a roll-back confirms is the old configuration: that is looked at below.
+        rolled_back = (ended.document or {}).get("rolled_back") is True
+        if not rolled_back and (wrong := lies(scene, ended.document or {})):
             found.false_confirmed = True
             found.problems.append(f"FALSE CONFIRMED: {wrong}")
     found.problems += leaks(scene, ended)
@@ -105,9 +107,9 @@ def lies(scene: Scene, document: Mapping[str, object], wanted: Mapping[str, str]
 def leaks(scene: Scene, ended: Ended) -> list[str]:
     """Where the engine's key shows although it must not: in the output, and in what the console keeps on this machine."""
     found = ["the engine's key is in the output"] if SECRET in ended.out + ended.err else []
-    for path in scene.console.state.rglob("*"):
-        if path.is_file() and SECRET.encode() in path.read_bytes():
-            found.append(f"the engine's key is in {path.relative_to(scene.console.state)}")
+    for state in (console.state for console in scene.consoles):
+        kept = [path for path in state.rglob("*") if path.is_file()]
+        found += [f"the engine's key is in {path.relative_to(state)}" for path in kept if SECRET.encode() in path.read_bytes()]
     return found
 
 

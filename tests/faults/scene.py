@@ -48,6 +48,7 @@ class Scene:
     def __init__(self, host: TestHost, console: Console, setup: Setup, folder: Path, jump: TestHost | None) -> None:
         self.host = host
         self.console = console
+        self.consoles = [console]
         self.setup = setup
         self.folder = folder
         self.jump = jump
@@ -141,6 +142,18 @@ class Scene:
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {SECRET}"} if self.setup.engine is Engine.STAND_IN else {}
 
+    def another_console(self) -> Console:
+        """A colleague's: it may log in as the first may, and knows nothing of what the first did."""
+        home = self.folder / "colleague"
+        shutil.copytree(self.console.home / ".ssh", home / ".ssh")
+        other = Console(home, self.console.words, (self.console.state / "config/config.toml").read_text())
+        self.consoles.append(other)
+        return other
+
+    def end_consoles(self) -> None:
+        for console in self.consoles:
+            console.end_all()
+
     def make_key(self, name: str) -> Path:
         """A new SSH key that no host knows; its private half."""
         path = self.folder / name
@@ -224,8 +237,8 @@ def open_scene(setup: Setup) -> Iterator[Scene]:
         (home / ".ssh/known_hosts").write_text(known)
         config = f"[apply]\nready_timeout_s = {setup.ready_timeout_s}\n\n[sampling]\ninterval_s = 0.5\n"
         console = Console(home, ("--host", "gpu-a", "--unit", UNIT), config)
-        stack.callback(console.end_all)
         scene = Scene(host, console, setup, folder, jump)
+        stack.callback(scene.end_consoles)
         stack.callback(host.heal)
         scene.install()
         yield scene

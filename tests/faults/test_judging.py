@@ -36,6 +36,7 @@ class Host:
         self.back = Ended(0, json.dumps({"verdict": "confirmed"}), "", 1.0)
         self.restores = True
         self.console = self
+        self.consoles = [self]
 
     async def run(self, *words: str) -> Ended:
         if self.restores:

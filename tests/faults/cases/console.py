@@ -193,6 +193,33 @@ async def read_only(scene: Scene) -> Ended:
     return await scene.console.apply("--read-only")
 
 
+@fault(
+    "console-laptop-lost",
+    Where.CONSOLE,
+    "SIGKILL in the middle of the start, and the machine is lost; a colleague rolls back from another one",
+    Verdict.CONFIRMED,
+    old=Old.RESTORED,
+    setup=Setup(faults="16=slow"),
+)
+async def laptop_lost(scene: Scene) -> Ended:
+    await killed_at(scene, "process up")
+    scene.console = scene.another_console()
+    return await scene.console.run("rollback", "--yes")
+
+
+@fault(
+    "console-laptop-lost-at-the-write",
+    Where.CONSOLE,
+    "the same, between the write and the restart",
+    Verdict.CONFIRMED,
+    old=(Old.RESTORED, Old.IN_PLACE),
+)
+async def laptop_lost_at_write(scene: Scene) -> Ended:
+    await killed_at(scene, "reload")
+    scene.console = scene.another_console()
+    return await scene.console.run("rollback", "--yes")
+
+
 async def with_clock(scene: Scene, offset: str) -> Ended:
     scene.console.environment = {"LD_PRELOAD": FAKETIME, "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     scene.on_heal(scene.console.environment.clear)

@@ -203,6 +203,20 @@ async def output_null(scene: Scene) -> Ended:
     return await scene.console.apply()
 
 
+@fault(
+    "journal-binary-and-endless-lines",
+    Where.JOURNAL,
+    "this start logs bytes that are no UTF-8, NULs, and a line of 200,000 characters before the line that confirms",
+    Verdict.CONFIRMED,
+    setup=Setup(faults=FOREIGN, service=("ExecStartPre=-/bin/cat /run/binary",)),
+)
+async def binary(scene: Scene) -> Ended:
+    bad = r"printf '\377\376 bad\000bytes\n'"
+    endless = r"head -c 200000 /dev/zero | tr '\0' x"
+    scene.shell(f"{{ {bad}; {endless}; printf '\\n\\033[2J[red]markup[/red]\\n'; }} >/run/binary")
+    return await scene.console.apply()
+
+
 async def running(scene: Scene) -> None:
     """Start the unit by hand: a start of this kind cannot be confirmed."""
     scene.systemctl("start", scene.unit)

@@ -285,10 +285,8 @@ async def few_sessions(scene: Scene) -> Ended:
 
 @fault("link-shell-that-talks", Where.LINK, "the login shell's start-up files print a banner on both outputs", Verdict.CONFIRMED)
 async def shell_that_talks(scene: Scene) -> Ended:
-    scene.shell(
-        "printf 'echo hello; echo {\\\\\"a\\\\\": 1}; echo oops >&2\\n' >/root/.bashrc; cp /root/.bashrc /root/.profile; "
-        "printf 'echo {}\\n' >/etc/bash.bashrc"
-    )
+    for path in ("/root/.bashrc", "/root/.profile", "/etc/bash.bashrc"):
+        scene.write(path, 'echo hello; echo "{\\"a\\": 1}"; echo oops >&2\n')
     return await scene.console.apply()
 
 

@@ -7,7 +7,7 @@ import asyncio
 from dflash_console.apply import Verdict
 
 from ..console import Ended
-from ..records import Old, Setup, Where, fault
+from ..records import NOT_BEGUN, Old, Setup, Where, fault
 from ..scene import Scene
 
 ALWAYS = ("Restart=always", "RestartSec=200ms")
@@ -261,3 +261,47 @@ async def child_survives(scene: Scene) -> Ended:
 async def bus_hangs(scene: Scene) -> Ended:
     scene.pretend("systemctl", 'case " $* " in *" restart "*) sleep 600;; esac; exec REAL "$@"')
     return await scene.console.apply()
+
+
+@fault(
+    "manager-kernel-kills-it",
+    Where.MANAGER,
+    "the new start is killed by SIGKILL, as the kernel does when memory runs out",
+    Verdict.PROCESS_DIED,
+    "KILL|signal",
+    setup=Setup(faults="16=slow"),
+)
+async def kernel_kills(scene: Scene) -> Ended:
+    running = await scene.console.start_apply()
+    await running.reaches("process up")
+    scene.systemctl("kill", "--signal=KILL", scene.unit)
+    return await running.end()
+
+
+@fault(
+    "manager-re-executed",
+    Where.MANAGER,
+    "systemd re-executes itself in the middle of the start, as a package update does",
+    Verdict.CONFIRMED,
+    setup=Setup(faults="16=slow"),
+)
+async def re_executed(scene: Scene) -> Ended:
+    running = await scene.console.start_apply()
+    await running.reaches("restart")
+    scene.systemctl("daemon-reexec")
+    return await running.end()
+
+
+@fault(
+    "manager-bus-is-gone",
+    Where.MANAGER,
+    "the D-Bus daemon is down, so what systemd has loaded cannot be read back from it",
+    (Verdict.CONFIRMED, Verdict.REFUSED, Verdict.WRITE_FAILED, NOT_BEGUN),
+    old=(Old.RESTORABLE, Old.IN_PLACE),
+)
+async def bus_is_gone(scene: Scene) -> Ended:
+    scene.shell("systemctl stop dbus.socket dbus.service")
+    ended = await scene.console.apply()
+    # The looks at the host need it.
+    scene.shell("systemctl start dbus.service")
+    return ended
