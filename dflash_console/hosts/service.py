@@ -43,6 +43,8 @@ class ServiceState:
     """``success``, ``exit-code``, ``signal``, ``start-limit-hit`` …"""
     detail: str = ""
     """One sentence when something is wrong."""
+    config_mark: str = ""
+    """Changes when the manager's view of the configuration does (other files, files changed and not read)."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,27 @@ class ServiceConfig:
     """The command the manager would run or did load; ``None`` = cannot be known."""
     environment: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    shadowed: str = ""
+    """How the console's own file hides a later change of what it was made from; empty when it does not."""
+    folders: Mapping[str, float | None] = field(default_factory=dict)
+    """Folders in which files of the configuration may appear, with the times of their last change (``None``: not there)."""
+    command_path: str = ""
+    """The file in which the effective command stands; empty = the last source."""
+
+
+@dataclass(frozen=True)
+class FileEdit:
+    """One file that a change writes. Texts may hold keys and so never take part in ``repr``."""
+
+    path: str
+    old: str | None = field(repr=False)
+    """``None`` = the file must not exist."""
+    new: str | None = field(repr=False)
+    """``None`` = the file is removed."""
+
+    @property
+    def reverse(self) -> FileEdit:
+        return FileEdit(self.path, self.new, self.old)
 
 
 class Service(Protocol):

@@ -1,0 +1,304 @@
+"""A systemd unit as a service: what it is configured to run and does run, and the verbs that change that.
+
+Works over any transport, as root, as a user who may use ``sudo -n``, as one whom a polkit rule allows something, and as one who
+may only look. The unit's own file and a package's are never edited (see ``evidence/unit_edit.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from ..evidence.journal import LogLine
+from ..evidence.unit_command import expand_loaded, view_command
+from ..evidence.unit_drop_in import NAME, RebaseError, find_shadow, rebase
+from ..evidence.unit_edit import Places, UnitEditError, write_command
+from ..evidence.unit_specifiers import UnitName
+from .address import engine_address
+from .journald import Journal
+from .service import ConfigSource, FileEdit, RunState, ServiceConfig, ServiceState
+from .systemd_access import Privileges, find_privileges
+from .systemd_files import FoundFiles, UnitFileStore
+from .systemd_jobs import UnitJobs
+from .systemd_lock import hold_lock
+from .systemd_manager import Manager, Scope
+from .systemd_state import service_state
+from .transport import HostError, HostFileError, Transport
+
+_VERIFY = ("systemd-analyze", "verify", "--man=no")
+_STRICT = "--recursive-errors=no"
+"""Without it some broken units are only warned about; systemd before 250 does not know it."""
+_NOT_OURS = ("/usr/", "/run/", "/proc/", "/dev/")
+"""An environment file there is a package's or a generator's."""
+
+
+class SystemdService:
+    """One unit on one host: a :class:`~dflash_console.hosts.service.Service`."""
+
+    def __init__(
+        self, transport: Transport, unit: str, *, scope: Scope = "system", author: str = "", job_timeout: float = 60.0
+    ) -> None:
+        """
+        Args:
+            unit: with or without ``.service``.
+            scope: the system's manager, or the one of the user who is logged in there.
+            author: who changes things from where (``ada@desk``), for the files' comments.
+            job_timeout: seconds for which a start's job is followed.
+        """
+        self._transport = transport
+        self._unit = full_name(unit)
+        self._author = author
+        self._manager = Manager(transport, scope)
+        self._files = UnitFileStore(self._manager, self._unit)
+        self._jobs = UnitJobs(self._manager, self._unit, job_timeout=job_timeout)
+        self._journal = Journal(transport, self._unit, scope=scope, sudo=scope == "system")
+        self._home = self._folder = ""
+        self._found: FoundFiles | None = None
+
+    @property
+    def unit(self) -> str:
+        return self._unit
+
+    @property
+    def scope(self) -> Scope:
+        return self._manager.scope
+
+    @property
+    def manager(self) -> Manager:
+        return self._manager
+
+    @property
+    def keep(self) -> str:
+        return f"{self._home or '/var/lib'}/ddtree-console/{self._unit}"
+
+    @property
+    def loads_on_reload(self) -> bool:
+        return True
+
+    async def state(self) -> ServiceState:
+        await self._prepare()
+        return service_state(self._unit, await self._manager.show(self._unit))
+
+    async def configuration(self) -> ServiceConfig:
+        await self._prepare()
+        shown = await self._manager.show(self._unit)
+        if shown.get("LoadState") == "not-found" and shown.get("ActiveState") == "inactive":
+            state = service_state(self._unit, shown)
+            raise HostFileError(self._unit, f"{state.detail} on {self._transport.name}", missing=True)
+        names = [self._unit, *(name for name in shown.get("Names", "").split() if name != self._unit)]
+        found = await self._files.find(names, shown.get("FragmentPath", ""))
+        self._found = found
+        view = view_command(found.files)
+        loaded_raw = await self._manager.loaded(self._unit)
+        loaded = expand_loaded(loaded_raw.argv, view, loaded_raw.environment) if loaded_raw is not None else None
+        command = view.argv
+        problems = [*found.unreadable.values(), *view.problems]
+        if view.unit.refused and not found.unreadable:
+            problems.append(f"{found.layout.fragment or self._unit}: {view.unit.refused}")
+        if found.unreadable and loaded is not None:
+            # What systemd has loaded is known to anyone; a guess from a part of the files would not be.
+            command = loaded
+        shadow = find_shadow(found.files, self.drop_in)
+        return ServiceConfig(
+            sources=tuple(ConfigSource(path, text, found.mtimes.get(path)) for path, text in _texts(found).items()),
+            command=command,
+            loaded=loaded,
+            environment={name: entry.value for name, entry in view.environment.items()},
+            problems=tuple(problems),
+            shadowed=f"{shadow.path} hides a change of the unit's own command" if shadow is not None else "",
+            command_path=view.command.path if view.command is not None else "",
+            folders=await self._files.folders(self._folder),
+        )
+
+    def target(self, config: ServiceConfig) -> str:
+        return self.drop_in
+
+    def edits(self, config: ServiceConfig, command: tuple[str, ...]) -> tuple[FileEdit, ...]:
+        found = self._read()
+        try:
+            changed = write_command(found.files, self._places(found), command)
+        except UnitEditError as error:
+            raise HostError(str(error)) from None
+        return _edits(found, {path: changed.text(path) for path in (*_texts(found), self.drop_in)})
+
+    def rebase(self) -> tuple[FileEdit, ...]:
+        """The edits that carry the console's drop-in over to the unit as it is now. Raises: HostError: both changed the same."""
+        found = self._read()
+        try:
+            changed = rebase(found.files, self.drop_in, self._author)
+        except RebaseError as error:
+            raise HostError(str(error)) from None
+        return _edits(found, {self.drop_in: changed.text(self.drop_in)})
+
+    def release(self) -> tuple[FileEdit, ...]:
+        """The edit that removes the console's drop-in, so that the unit's own command is in effect; none when there is none."""
+        found = self._read()
+        return _edits(found, {self.drop_in: None})
+
+    async def command_with(self, texts: Mapping[str, str | None]) -> tuple[str, ...]:
+        if self._found is None:
+            await self.configuration()
+        files = self._read().files
+        for path, text in texts.items():
+            files = files.with_text(path, text)
+        view = view_command(files)
+        if view.unit.refused or not view.argv:
+            raise HostError(f"{self._unit}: {view.unit.refused or 'there is no command in it'}")
+        return view.argv
+
+    async def read(self, path: str) -> bytes:
+        return await self._files.read(path)
+
+    async def write(self, edits: Sequence[FileEdit]) -> None:
+        for edit in edits:
+            if await self._text_now(edit.path) != edit.old:
+                raise HostError(
+                    f"{edit.path} was changed by someone else meanwhile; nothing was written, look at it and plan again"
+                )
+        done: list[FileEdit] = []
+        mode = await self._mode()
+        try:
+            for edit in edits:
+                await self._files.write(edit.path, edit.new, mode=mode)
+                done.append(edit)
+        except HostError as error:
+            for edit in reversed(done):
+                try:
+                    await self._files.write(edit.path, edit.old, mode=mode)
+                except HostError as again:
+                    raise HostError(f"{error}; and {edit.path}, already written, could not be put back: {again}") from None
+            raise
+
+    async def check(self) -> tuple[str, ...]:
+        scope = ("--user",) if self.scope == "user" else ()
+        for strict in ((_STRICT,), ()):
+            done = await self._manager.run_root([*_VERIFY[:1], *scope, *_VERIFY[1:], *strict, "--", self._unit], timeout=60.0)
+            text = done.stderr.decode("utf-8", "replace")
+            if strict and _STRICT.partition("=")[0].lstrip("-") in text and "nrecognized option" in text:
+                continue
+            break
+        lines = tuple(line.strip() for line in text.splitlines() if line.strip())
+        if not lines and not done.ok:
+            return (f"systemd-analyze verify {self._unit} fails with status {done.status} and says nothing",)
+        return lines
+
+    async def preflight(self) -> tuple[str, ...]:
+        """What would stop a change of this unit before it begins: rights that are missing."""
+        return (await self.privileges()).missing()
+
+    async def privileges(self) -> Privileges:
+        """What this user may do with the unit. Changes nothing. Raises: HostUnreachable."""
+        await self._prepare()
+        shown = await self._manager.show(self._unit)
+        return await find_privileges(self._manager, self._unit, shown.get("FragmentPath", ""), self._folder)
+
+    async def reload(self) -> None:
+        await self._manager.command("daemon-reload")
+
+    async def start(self) -> None:
+        await self._jobs.start()
+
+    async def stop(self, *, timeout: float = 60.0) -> None:
+        await self._jobs.stop(timeout=timeout)
+
+    async def restart(self) -> None:
+        await self._jobs.restart()
+
+    async def cursor(self) -> str:
+        return await self._journal.cursor()
+
+    def follow(self, *, cursor: str | None = None, invocation_id: str | None = None) -> AsyncIterator[LogLine]:
+        return self._journal.follow(cursor=cursor, invocation_id=invocation_id)
+
+    def batches(self, *, cursor: str | None = None, invocation_id: str | None = None) -> AsyncIterator[tuple[LogLine, ...]]:
+        return self._journal.batches(cursor=cursor, invocation_id=invocation_id)
+
+    async def log_start(self) -> str | None:
+        return await self._journal.log_start()
+
+    async def lines(self, *, invocation_id: str | None = None, limit: int = 5_000) -> tuple[LogLine, ...]:
+        return await self._journal.lines(invocation_id=invocation_id, limit=limit)
+
+    def lock(self, holder: str) -> AbstractAsyncContextManager[None]:
+        return hold_lock(self._manager, self._unit, f"{holder} ({self._author})" if self._author else holder)
+
+    async def base_url(self) -> str | None:
+        with contextlib.suppress(HostError):
+            config = await self.configuration()
+            running = (await self.state()).state in (RunState.RUNNING, RunState.STARTING, RunState.STOPPING)
+            address = engine_address(config.loaded if running and config.loaded is not None else config.command)
+            return None if address is None else address.url
+        return None
+
+    async def _prepare(self) -> None:
+        """Learn what the unit's paths depend on."""
+        if not self._folder:
+            facts = await self._manager.facts()
+            system = self.scope == "system"
+            self._home = "/var/lib" if system and facts.uid == 0 else f"{facts.home}/.local/state"
+            base = "/etc/systemd/system" if system else f"{facts.home}/.config/systemd/user"
+            self._folder = f"{base}/{self._unit}.d"
+
+    @property
+    def drop_in(self) -> str:
+        """The console's own drop-in, which may not exist."""
+        return f"{self._folder}/{NAME}"
+
+    def _read(self) -> FoundFiles:
+        if self._found is None:
+            raise HostError(f"the configuration of {self._unit} has not been read yet")
+        return self._found
+
+    def _places(self, found: FoundFiles) -> Places:
+        own = {source.path for source in found.files.sources[1:] if source.path.rpartition("/")[0] == self._folder}
+        env = {file.path for file in found.files.env_files if file.text is not None and not file.path.startswith(_NOT_OURS)}
+        # Named without a specifier in a template: every instance reads that file.
+        named = {file.path for file in view_command(found.files).unit.environment_files}
+        shared = env & named if UnitName(self._unit).instance else set()
+        return Places(self.drop_in, frozenset(own | env), frozenset(shared), self._author)
+
+    async def _text_now(self, path: str) -> str | None:
+        try:
+            return (await self._files.read(path)).decode("utf-8", "replace")
+        except HostFileError as error:
+            if error.missing:
+                return None
+            raise
+
+    async def _mode(self) -> int:
+        """Of a new drop-in: a unit that others may not read (it holds a key) gets a drop-in that they may not read either."""
+        found = self._found
+        if found is not None and found.layout.fragment:
+            with contextlib.suppress(HostFileError):
+                return (await self._transport.stat(found.layout.fragment)).mode & 0o644 | 0o600
+        return 0o600 if found is not None and found.unreadable else 0o644
+
+
+def full_name(unit: str) -> str:
+    """``sgl`` → ``sgl.service``. Raises: HostError: it cannot be a service's name."""
+    name = unit if unit.endswith(".service") else f"{unit}.service"
+    allowed = all(c.isascii() and (c.isalnum() or c in ":-_.\\@") for c in name)
+    if not allowed or len(name) > 255 or name.startswith((".", "-", "@")) or UnitName(name).stem.endswith("@"):
+        raise HostError(f"{unit!r} is no service's name; a template needs its instance (sgl@a.service)")
+    return name
+
+
+def _texts(found: FoundFiles) -> dict[str, str]:
+    """The unit, its drop-ins and its environment files, in this order."""
+    env = {file.path: file.text for file in found.files.env_files if file.text is not None}
+    return {source.path: source.text for source in found.files.sources} | env
+
+
+def _edits(found: FoundFiles, texts: Mapping[str, str | None]) -> tuple[FileEdit, ...]:
+    edits = []
+    for path, text in texts.items():
+        old = found.files.text(path)
+        if old == text:
+            continue
+        if "\ufffd" in (old or "") + (text or ""):
+            raise HostError(
+                f"{path} holds bytes that are no UTF-8: it cannot be edited here without losing them; edit it by hand"
+            )
+        edits.append(FileEdit(path, old, text))
+    return tuple(edits)

@@ -1,0 +1,250 @@
+"""A unit's files on a host: found in systemd's order, read, and written whole or not at all, with root's rights where needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..evidence.unit import UnitSource, read_unit
+from ..evidence.unit_command import EnvText, UnitFiles, specifier_values
+from ..evidence.unit_order import UnitLayout, drop_in_folders, lay_out, unit_candidates
+from ..evidence.unit_specifiers import BY_NAME, replace_specifiers, specifier_letters
+from ..evidence.unit_words import variables_in
+from .systemd_manager import Manager, said
+from .transport import HostFileError
+
+_GLOB = frozenset("*?[")
+# One process writes beside the file, keeps owner and mode of one that exists, and renames: a reader sees the old text or the new.
+_WRITE = """
+set -eu
+umask 077
+target=$1 mode=$2
+folder=$(dirname -- "$target")
+[ -d "$folder" ] || mkdir -m 755 -p -- "$folder"
+if [ -L "$target" ]; then target=$(readlink -f -- "$target"); folder=$(dirname -- "$target"); fi
+new=$(mktemp -- "$folder/.ddtree-console.XXXXXX")
+trap 'rm -f -- "$new"' EXIT
+cat > "$new"
+if [ -e "$target" ]; then chown --reference="$target" -- "$new"; chmod --reference="$target" -- "$new"
+else chmod "$mode" -- "$new"; fi
+sync -- "$new"
+mv -f -- "$new" "$target"
+trap - EXIT
+sync -- "$folder"
+"""
+_SPECIFIERS = """
+for x in o:ID w:VERSION_ID B:BUILD_ID W:VARIANT_ID A:IMAGE_VERSION M:IMAGE_ID; do
+  v=$( (. /etc/os-release; eval "printf %s \\"\\${${x#*:}:-}\\"") 2>/dev/null) || v=
+  printf '%s=%s\\n' "${x%%:*}" "$v"
+done
+printf 'H=%s\\n' "$(uname -n)"; h=$(uname -n); printf 'l=%s\\n' "${h%%.*}"
+printf 'm=%s\\n' "$(cat /etc/machine-id)"; printf 'b=%s\\n' "$(tr -d - < /proc/sys/kernel/random/boot_id)"
+printf 'v=%s\\n' "$(uname -r)"
+case $(uname -m) in x86_64) a=x86-64;; aarch64) a=arm64;; *) a=$(uname -m | tr _ -);; esac; printf 'a=%s\\n' "$a"
+printf 'g=%s\\nG=%s\\n' "$(id -gn)" "$(id -g)"
+printf 's=%s\\n' "$(getent passwd "$(id -u)" | cut -d: -f7)"
+printf 'E=%s\\nC=%s\\n' "${XDG_CONFIG_HOME:-$HOME/.config}" "${XDG_CACHE_HOME:-$HOME/.cache}"
+"""
+
+
+@dataclass(frozen=True)
+class FoundFiles:
+    """A unit's files as they were read."""
+
+    files: UnitFiles
+    layout: UnitLayout
+    mtimes: dict[str, float]
+    unreadable: dict[str, str]
+    """Path → why a file that counts cannot be read."""
+
+
+class UnitFileStore:
+    """Finds, reads and writes the files of one unit."""
+
+    def __init__(self, manager: Manager, unit: str) -> None:
+        self._manager = manager
+        self._transport = manager.transport
+        self._unit = unit
+        self._specifiers: dict[str, str] | None = None
+
+    async def find(self, names: Sequence[str], fragment: str) -> FoundFiles:
+        """Everything on disk that makes up the unit, loaded or not.
+
+        Args:
+            names: the unit's own name and its aliases.
+            fragment: the unit file that the manager has loaded; empty when it has none.
+
+        Raises:
+            HostError
+        """
+        layout = await self._layout(names, fragment)
+        paths = [path for path in (layout.fragment, *layout.drop_ins) if path]
+        texts = dict(zip(paths, await asyncio.gather(*(self._text(path) for path in paths)), strict=True))
+        unreadable = {path: text.why for path, text in texts.items() if text.text is None}
+        sources = tuple(UnitSource(path, text.text) for path, text in texts.items() if text.text is not None)
+        specifiers = await self._values(sources)
+        files = UnitFiles(self._unit, sources, specifiers=specifiers)
+        env = await self._env_files(files)
+        unreadable.update({path: text.why for path, text in env.items() if text.text is None})
+        files = UnitFiles(
+            self._unit,
+            sources,
+            tuple(EnvText(path, text.text) for path, text in env.items()),
+            specifiers,
+            await self._ambient(sources),
+        )
+        mtimes = {path: text.mtime for path, text in {**texts, **env}.items() if text.mtime is not None}
+        return FoundFiles(files, layout, mtimes, unreadable)
+
+    async def read(self, path: str) -> bytes:
+        """A file's bytes, with root's rights when this user may not read it. Raises: HostFileError."""
+        try:
+            return await self._transport.read(path)
+        except HostFileError as error:
+            argv = await self._manager.root(["cat", "--", path]) if error.denied else None
+            if argv is None or argv[0] == "cat":
+                raise
+            done = await self._transport.run(argv)
+            if not done.ok:
+                raise HostFileError(path, f"cannot read {path}: {said(done)}", missing="No such file" in said(done)) from None
+            return done.stdout
+
+    async def write(self, path: str, text: str | None, *, mode: int = 0o644) -> None:
+        """Replace a file, or remove it (``None``). Raises: HostFileError."""
+        if text is None:
+            done = await self._manager.run_root(["rm", "-f", "--", path], changes=True)
+        else:
+            argv = ["sh", "-c", _WRITE, "sh", path, f"{mode:o}"]
+            done = await self._manager.run_root(argv, stdin=text.encode(), changes=True)
+        if not done.ok:
+            why = said(done)
+            raise HostFileError(
+                path,
+                f"cannot write {path}: {why}",
+                denied="ermission denied" in why or "not permitted" in why,
+                full="No space" in why or "Read-only" in why or "quota" in why,
+            )
+
+    async def folders(self, drop_ins: str) -> dict[str, float | None]:
+        """Where files may appear that make the unit another, with the times of their last change.
+
+        systemd's own NeedDaemonReload does not notice a drop-in in a folder that is new as well (seen with 252).
+        """
+        base, name = drop_ins.rpartition("/")[0], drop_ins.rpartition("/")[2]
+        runtime = (
+            "/run/systemd/system" if self._manager.scope == "system" else f"{(await self._manager.facts()).runtime}/systemd/user"
+        )
+        paths = [drop_ins, base, f"{runtime}/{name}", runtime]
+        return dict(zip(paths, await asyncio.gather(*(self._mtime(path) for path in paths)), strict=True))
+
+    async def _layout(self, names: Sequence[str], fragment: str) -> UnitLayout:
+        load_path = (await self._manager.facts()).load_path
+        candidates = unit_candidates(self._unit, load_path)
+        folders = drop_in_folders(names or (self._unit,), load_path)
+        # The folders are asked about in one go; most of them do not exist, which find says on standard error.
+        argv = ["find", "-L", *candidates, *folders, "-maxdepth", "1", "-printf", "%y %s %p\\0"]
+        done = await self._transport.run(argv)
+        kinds: dict[str, str] = {}
+        for record in done.stdout.decode("utf-8", "replace").split("\0"):
+            kind, _, rest = record.partition(" ")
+            size, _, path = rest.partition(" ")
+            if path and (path in candidates or path.endswith(".conf")):
+                kinds[path] = "e" if kind == "f" and size == "0" and path not in candidates else kind
+        if fragment and fragment not in kinds:
+            # An alias, or a unit that a generator or a link brought: the manager knows where it is.
+            candidates = (fragment, *candidates)
+            kinds[fragment] = "f"
+        return lay_out(candidates, folders, kinds)
+
+    async def _text(self, path: str) -> _Text:
+        try:
+            data, stat = await asyncio.gather(self.read(path), self._mtime(path))
+        except HostFileError as error:
+            return _Text(None, None, str(error), error.missing)
+        return _Text(data.decode("utf-8", "replace"), stat)
+
+    async def _mtime(self, path: str) -> float | None:
+        try:
+            return (await self._transport.stat(path)).mtime
+        except HostFileError:
+            return None
+
+    async def _env_files(self, files: UnitFiles) -> dict[str, _Text]:
+        values = specifier_values(files)
+        paths: dict[str, None] = {}
+        for named in read_unit(files.sources).environment_files:
+            path = replace_specifiers(named.path, values).value
+            for each in await self._expand(path) if _GLOB & set(path) else (path,):
+                paths[each] = None
+        texts = await asyncio.gather(*(self._text(path) for path in paths))
+        return {path: text for path, text in zip(paths, texts, strict=True) if text.text is not None or not text.missing}
+
+    async def _expand(self, pattern: str) -> Iterable[str]:
+        from fnmatch import fnmatchcase
+
+        folder, _, name = pattern.rpartition("/")
+        try:
+            inside = await self._transport.listdir(folder)
+        except HostFileError:
+            return ()
+        return [f"{folder}/{each}" for each in inside if fnmatchcase(each, name)]
+
+    async def _values(self, sources: Sequence[UnitSource]) -> dict[str, str]:
+        letters = frozenset[str]().union(*(specifier_letters(source.text) for source in sources)) - BY_NAME
+        if not letters:
+            return {}
+        if self._specifiers is None:
+            facts = await self._manager.facts()
+            argv = ["sh", "-c", _SPECIFIERS]
+            done = await self._transport.run(argv)
+            pairs = (line.partition("=") for line in done.stdout.decode("utf-8", "replace").splitlines())
+            found = {name: value for name, equals, value in pairs if equals}
+            self._specifiers = {**found, "T": "/tmp", "V": "/var/tmp", **self._of_manager(facts.home, facts.runtime, found)}
+            if self._manager.scope == "user":
+                self._specifiers |= {"u": facts.user, "U": str(facts.uid), "h": facts.home}
+        path = sources[0].path if sources else ""
+        return {**self._specifiers, "y": path, "Y": path.rpartition("/")[0]}
+
+    def _of_manager(self, home: str, runtime: str, found: dict[str, str]) -> dict[str, str]:
+        if self._manager.scope == "system":
+            places = {"t": "/run", "S": "/var/lib", "C": "/var/cache", "L": "/var/log", "E": "/etc"}
+            root = {"u": "root", "U": "0", "g": "root", "G": "0", "h": "/root", "s": "/bin/sh"}
+            return {**places, **root, "d": f"/run/credentials/{self._unit}"}
+        config = found.get("E", f"{home}/.config")
+        return {"t": runtime, "S": config, "L": f"{config}/log", "d": f"{runtime}/credentials/{self._unit}"}
+
+    async def _ambient(self, sources: Sequence[UnitSource]) -> dict[str, str]:
+        """Variables that a process of the unit gets beside the unit's own."""
+        facts = await self._manager.facts()
+        found = dict(facts.environment)
+        unit = read_unit(sources)
+        user = unit.setting("User")
+        taken = {name for word in (unit.start.argv if unit.start is not None else ()) for name in variables_in(word)}
+        if user and self._manager.scope == "system" and taken & {"USER", "LOGNAME", "HOME", "SHELL"}:
+            done = await self._transport.run(
+                [
+                    "getent",
+                    "passwd",
+                    "--",
+                    replace_specifiers(user, specifier_values(UnitFiles(self._unit, tuple(sources)))).value,
+                ]
+            )
+            fields = done.stdout.decode("utf-8", "replace").strip().split(":")
+            if len(fields) == 7:
+                found |= {"USER": fields[0], "LOGNAME": fields[0], "HOME": fields[5], "SHELL": fields[6]}
+                # systemd leaves these out where they say nothing.
+                if fields[5] in ("/", "/nonexistent"):
+                    del found["HOME"]
+                if fields[6].endswith(("/nologin", "/false")):
+                    del found["SHELL"]
+        return found
+
+
+@dataclass(frozen=True)
+class _Text:
+    text: str | None
+    mtime: float | None = None
+    why: str = ""
+    """Why it cannot be read."""
+    missing: bool = False
