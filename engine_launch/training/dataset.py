@@ -11,13 +11,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine_launch.training.turns import answer_mask
+
 NGRAM = 13
 """A training sequence that shares this many tokens in a row with a held-out prompt is dropped."""
 SHARD_TOKENS = 7_000_000
-BUCKETS = ((384, 128), (768, 64), (1536, 32))
+BUCKETS = ((384, 128), (768, 64), (1536, 32), (3072, 16), (6144, 8))
 """Padded length and sequences per batch: the same number of tokens in each."""
 ANCHOR_SPACING = 8
 """One anchor per so many tokens of padded length."""
+COUNTED_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -83,13 +86,13 @@ def write_sequences(sequences: Sequences, path: Path) -> None:
     )
 
 
-def write_shards(records: list[Record], folder: Path) -> None:
-    """Write ``train-000.npz``, ``train-001.npz``, …, each of at most about :data:`SHARD_TOKENS` tokens (14 MB)."""
+def write_shards(records: list[Record], folder: Path, name: str) -> None:
+    """Write ``train-NAME-000.npz``, ``train-NAME-001.npz``, …, each of about :data:`SHARD_TOKENS` tokens (14 MB) at most."""
     first, size, shard = 0, 0, 0
     for i, record in enumerate(records):
         size += len(record.tokens)
         if size >= SHARD_TOKENS or i == len(records) - 1:
-            write_sequences(to_sequences(records[first : i + 1]), folder / f"train-{shard:03}.npz")
+            write_sequences(to_sequences(records[first : i + 1]), folder / f"train-{name}-{shard:03}.npz")
             first, size, shard = i + 1, 0, shard + 1
 
 
@@ -138,16 +141,23 @@ def leaking(sequences: Sequences, held_out: list[tuple[int, ...]]) -> npt.NDArra
 
 @dataclass(frozen=True)
 class Batch:
-    """``ids [B, S]``, ``anchors [B, N]`` in ascending order, ``valid [B, N]``, ``lengths [B]``."""
+    """``ids [B, S]``, ``anchors [B, N]`` in ascending order, ``valid [B, N]``, ``lengths [B]``, ``answers [B, S]``.
+
+    ``answers`` marks the tokens that the target wrote as an answer; only those are anchors or labels.
+    """
 
     ids: Tensor
     anchors: Tensor
     valid: Tensor
     lengths: Tensor
+    answers: Tensor
 
 
 class BatchStream:
-    """Endless batches on one device: a bucket by its share of answer tokens, its sequences in a new order each epoch."""
+    """Endless batches on one device, each of one bucket, its sequences in a new order each epoch.
+
+    Buckets come by their number of batches, so that every sequence is seen about equally often.
+    """
 
     def __init__(self, sequences: Sequences, device: torch.device, seed: int = 0) -> None:
         self._flat = torch.from_numpy(sequences.tokens.astype(np.int32)).to(device)
@@ -157,9 +167,8 @@ class BatchStream:
         self._rng = np.random.default_rng(seed)
         self._generator = torch.Generator(device).manual_seed(seed)
         bucket = np.searchsorted([s for s, _ in BUCKETS], sequences.lengths).clip(max=len(BUCKETS) - 1)
-        answers = sequences.lengths - sequences.answer_starts
         self._members = [np.flatnonzero(bucket == i) for i in range(len(BUCKETS))]
-        share = np.array([answers[m].sum() if len(m) else 0 for m in self._members], dtype=np.float64)
+        share = np.array([len(m) / size for m, (_, size) in zip(self._members, BUCKETS, strict=True)])
         self._share = share / share.sum()
         self._orders: list[Iterator[npt.NDArray[np.int64]]] = [self._order(i) for i in range(len(BUCKETS))]
 
@@ -174,9 +183,25 @@ class BatchStream:
 
     def next(self) -> Batch:
         """The next batch."""
-        i = int(self._rng.choice(len(BUCKETS), p=self._share))
-        rows = torch.from_numpy(next(self._orders[i])).to(self._flat.device)
-        return self.gather(rows, BUCKETS[i][0], BUCKETS[i][0] // ANCHOR_SPACING)
+        return self.of_bucket(int(self._rng.choice(len(BUCKETS), p=self._share)))
+
+    def answer_tokens(self) -> int:
+        """Tokens of answers in all sequences, each counted once."""
+        order = self._lengths.argsort()
+        total = 0
+        for rows in torch.split(order, COUNTED_AT_ONCE):
+            total += int(self.gather(rows, int(self._lengths[rows].max()), 1).answers.sum())
+        return total
+
+    @property
+    def buckets(self) -> list[int]:
+        """The buckets that hold sequences."""
+        return [i for i, members in enumerate(self._members) if len(members)]
+
+    def of_bucket(self, bucket: int) -> Batch:
+        """The next batch of one bucket."""
+        rows = torch.from_numpy(next(self._orders[bucket])).to(self._flat.device)
+        return self.gather(rows, BUCKETS[bucket][0], BUCKETS[bucket][0] // ANCHOR_SPACING)
 
     def gather(self, rows: Tensor, width: int, anchors: int) -> Batch:
         """Sequences ``rows`` padded or cut to ``width``, with ``anchors`` random anchors each."""
@@ -184,11 +209,12 @@ class BatchStream:
         at = torch.arange(width, device=rows.device)
         inside = at < lengths[:, None]
         ids = torch.where(inside, self._flat[(self._offsets[rows][:, None] + at).clamp(max=len(self._flat) - 1)], 0).long()
+        answers = answer_mask(ids, self._starts[rows], lengths)
         # An anchor and the token after it must both belong to the answer.
-        usable = (at >= self._starts[rows][:, None]) & (at < lengths[:, None] - 1)
+        usable = answers & torch.cat([answers[:, 1:], torch.zeros_like(answers[:, :1])], dim=1)
         keys = torch.rand(usable.shape, device=rows.device, generator=self._generator).masked_fill(~usable, -1.0)
         best, chosen = keys.topk(anchors, dim=-1)
         chosen = torch.where(best >= 0, chosen, width)
         chosen, _ = chosen.sort(dim=-1)
         valid = chosen < width
-        return Batch(ids, chosen.clamp(max=width - 1), valid, lengths)
+        return Batch(ids, chosen.clamp(max=width - 1), valid, lengths, answers)

@@ -1,8 +1,9 @@
 """Decoding with the target in thousands of slots at once, as one step that can be captured in a CUDA graph.
 
 Every slot runs the same small program: read the tokens that are given, let the target write the rest of the user's
-turn (or of a document), append the assistant's header, let the target answer. Given tokens pass through the same
-step as sampled ones, one position per step, so that there is no separate prefill and no shape ever changes.
+turn (or of a document), append the assistant's header, let the target answer, and maybe open another user's turn. Given
+tokens pass through the same step as sampled ones, one position per step, so that no shape ever changes; only long given
+texts are read in one pass beforehand (:mod:`engine_launch.training.prefill`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine_launch.training.target import END_OF_TEXT, IM_END, Target, rope_table, rotate
+from engine_launch.training.prefill import prefill
+from engine_launch.training.target import END_OF_TEXT, IM_END, IM_START, Target, rope_table, rotate
 
 PROMPT, ANSWER, DONE, DISCARDED = range(4)
 """Phases of a slot: the target writes the prompt, it answers, it has answered, its prompt was unusable."""
+
+TURN_BREAK = (IM_END, 198, IM_START, 4093, 198)
+"""Between an answer and the user's next turn: the end of the answer, newline, ``<|im_start|>``, ``user``, newline."""
+LATER_TURN_LIMIT = 160
+"""Positions that the target gets for a user's turn after the first."""
+PREFILL_FROM = 256
+"""Given texts of at least so many tokens are read in one pass; for shorter ones the steps cost less than the passes."""
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, int], Tensor]
 
@@ -29,7 +38,8 @@ class Seed:
     ``given`` are the first tokens. With ``open_turn`` the target goes on writing the user's turn until it ends it
     (``suffix`` follows then) or ``prompt_limit`` positions are reached (the sequence is dropped then). Without, it
     writes up to ``prompt_limit`` positions at ``prompt_temperature`` and these count as the prompt; a limit no larger
-    than ``len(given)`` means that the prompt is complete.
+    than ``len(given)`` means that the prompt is complete. After the answer the conversation goes on for up to ``turns``
+    more turns, in which the target writes the user's part too (at ``prompt_temperature``), as long as there is room.
     """
 
     given: tuple[int, ...]
@@ -39,6 +49,7 @@ class Seed:
     answer_temperature: float
     answer_limit: int
     kind: int
+    turns: int = 0
 
 
 def attention_reference(
@@ -62,7 +73,13 @@ class SlotDecoder:
     """The state of all slots, and the step that moves every slot on by one position."""
 
     def __init__(
-        self, target: Target, slots: int, capacity: int, suffix: tuple[int, ...], attention: Attention = attention_reference
+        self,
+        target: Target,
+        slots: int,
+        capacity: int,
+        suffix: tuple[int, ...],
+        attention: Attention = attention_reference,
+        turn_break: tuple[int, ...] = TURN_BREAK,
     ) -> None:
         device, dtype, shape = target.embedding.device, target.embedding.dtype, target.shape
         self.target, self.slots, self.capacity, self._attention = target, slots, capacity, attention
@@ -71,6 +88,7 @@ class SlotDecoder:
         self._v = torch.zeros(size, dtype=dtype, device=device)
         self._cos, self._sin = rope_table(capacity, shape.head_dim, shape.rope_theta, device)
         self._suffix = torch.tensor(suffix, device=device)
+        self._turn_break = torch.tensor(turn_break, device=device)
         self._rows = torch.arange(slots, device=device)
 
         def ints() -> Tensor:
@@ -78,6 +96,7 @@ class SlotDecoder:
 
         self.tokens = torch.zeros(slots, capacity, dtype=torch.int64, device=device)
         self.pos, self.given, self.answer_start, self.answer_limit, self.prompt_limit = (ints() for _ in range(5))
+        self.turns, self.first_answer = ints(), ints()
         self.phase = torch.full((slots,), DONE, dtype=torch.int64, device=device)
         self.open_turn = torch.zeros(slots, dtype=torch.bool, device=device)
         self.temperature = torch.zeros(slots, 2, device=device)
@@ -96,11 +115,19 @@ class SlotDecoder:
         self.pos[at] = 0
         self.given[at] = length.to(device)
         self.answer_start[at] = length.to(device)
+        self.first_answer[at] = torch.where(ready, length, 0).to(device)
+        self.turns[at] = torch.tensor([s.turns for s in seeds]).to(device)
         self.prompt_limit[at] = limit.to(device)
         self.answer_limit[at] = torch.tensor([s.answer_limit for s in seeds]).to(device)
         self.open_turn[at] = torch.tensor([s.open_turn for s in seeds]).to(device)
         self.phase[at] = torch.where(ready, ANSWER, PROMPT).to(device)
         self.temperature[at] = torch.tensor([[s.prompt_temperature, s.answer_temperature] for s in seeds]).to(device)
+        long = [(slot, s.given) for slot, s in zip(slots, seeds, strict=True) if len(s.given) >= PREFILL_FROM]
+        if long:
+            prefill(self.target, self._k, self._v, (self._cos, self._sin), long)
+            self.pos[torch.tensor([slot for slot, _ in long], device=device)] = torch.tensor(
+                [len(given) - 1 for _, given in long], device=device
+            )
 
     def logits(self) -> Tensor:
         """Run the token at ``pos`` of every slot through the target; logits ``[slots, vocab]``."""
@@ -135,20 +162,38 @@ class SlotDecoder:
         turn_over = prompting & self.open_turn & (token == IM_END) & ~full
         text_over = prompting & ~self.open_turn & full & ~ended
         dropped = prompting & ((self.open_turn & (full | (token == END_OF_TEXT))) | (~self.open_turn & ended))
-        for j in range(len(self._suffix)):
-            at = (new + 1 + j).clamp(max=last)
-            self.tokens[self._rows, at] = torch.where(turn_over, self._suffix[j], self.tokens[self._rows, at])
+        self._write(turn_over, new + 1, self._suffix)
         begins = torch.where(turn_over, new + 1 + len(self._suffix), new + 1)
         self.given.copy_(torch.where(turn_over, begins, self.given))
         self.answer_start.copy_(torch.where(turn_over | text_over, begins, self.answer_start))
+        first = (turn_over | text_over) & (self.first_answer == 0)
+        self.first_answer.copy_(torch.where(first, begins, self.first_answer))
 
         replying = fresh & answering
         full = ((new + 1 - self.answer_start) >= self.answer_limit) | (new >= last)
         over = replying & (ended | full)
+        # An answer that the limit cut off is ended properly, for the conversation to go on.
+        at = torch.where(token == IM_END, new, new + 1)
+        opens = at + len(self._turn_break)
+        room = opens + LATER_TURN_LIMIT + len(self._suffix) + LATER_TURN_LIMIT < self.capacity
+        another = over & (self.turns > 0) & (token != END_OF_TEXT) & room
+        self._write(another, at, self._turn_break)
+        self.given.copy_(torch.where(another, opens, self.given))
+        self.prompt_limit.copy_(torch.where(another, opens + LATER_TURN_LIMIT, self.prompt_limit))
+        self.turns.sub_(another.long())
+        self.open_turn.logical_or_(another)
         phase = torch.where(turn_over | text_over, ANSWER, self.phase)
-        phase = torch.where(dropped, DISCARDED, phase)
-        self.phase.copy_(torch.where(over, DONE, phase))
+        # A later turn that came to nothing ends the conversation; the answers before it are good.
+        phase = torch.where(dropped, torch.where(self.first_answer > 0, DONE, DISCARDED), phase)
+        phase = torch.where(another, PROMPT, phase)
+        self.phase.copy_(torch.where(over & ~another, DONE, phase))
         self.pos.copy_(torch.where(running, new, self.pos))
+
+    def _write(self, where: Tensor, first: Tensor, text: Tensor) -> None:
+        """Put ``text`` at position ``first`` of the slots marked in ``where``."""
+        for j in range(len(text)):
+            at = (first + j).clamp(max=self.capacity - 1)
+            self.tokens[self._rows, at] = torch.where(where, text[j], self.tokens[self._rows, at])
 
     def capture(self) -> None:
         """Record :meth:`step` as a CUDA graph; :meth:`run` replays it from then on."""

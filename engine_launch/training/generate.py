@@ -1,6 +1,7 @@
 """Makes the training text: the target answers prompts, thousands at a time, on one GPU.
 
-``python -m engine_launch.training.generate MODEL.gguf POOL.jsonl OUT_DIR --seconds 200`` writes shards of token ids.
+``python -m engine_launch.training.generate MODEL.gguf POOL.jsonl OUT_DIR --seconds 200 --long-seconds 200`` writes shards of
+token ids: first of short sequences, then of long contexts, whose documents are partly made of the short answers.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from engine_launch.training.dataset import Record, write_shards
-from engine_launch.training.decode import ANSWER, DISCARDED, DONE, Attention, Seed, SlotDecoder, attention_reference
-from engine_launch.training.prompts import Kind, Opening, read_pool
+from engine_launch.training.decode import ANSWER, DISCARDED, DONE, PROMPT, Attention, Seed, SlotDecoder, attention_reference
+from engine_launch.training.long_seeds import DOCUMENT_ANSWER, LongSource
+from engine_launch.training.prompts import DOCUMENT_TOKENS, Kind, Opening, open_tokenizer, read_pool
 from engine_launch.training.target import IM_END, Target, load_target
 
 SUFFIX = (198, 1, 520, 9531, 198)
@@ -23,10 +26,20 @@ SUFFIX = (198, 1, 520, 9531, 198)
 NEXT_USER = (198, 1, 4093, 198)
 """The same up to the next user turn."""
 KIND_WEIGHTS = {Kind.CHAT: 0.30, Kind.CODE: 0.34, Kind.FUNCTION: 0.20, Kind.RAW: 0.11, Kind.LONG: 0.05}
-ANSWER_TEMPERATURES = (0.0,) * 13 + (0.7,) * 4 + (1.0,) * 3
+ANSWER_TEMPERATURES = (0.0,) * 16 + (0.7,) * 2 + (1.0,) * 2
 SECOND_TURN_SHARE = 0.15
 MIN_ANSWER = 24
 STEPS_BETWEEN_REFILLS = 24
+
+
+class Source(Protocol):
+    """Where seeds come from."""
+
+    def next(self) -> Seed:
+        """The next seed; there is always one."""
+
+    def finished(self, seed: Seed, tokens: tuple[int, ...]) -> None:
+        """Called with every sequence that has come to its end."""
 
 
 class SeedSource:
@@ -79,14 +92,14 @@ def collect(decoder: SlotDecoder, slots: list[int], seeds: list[Seed]) -> list[R
     at = torch.tensor(slots, device=decoder.tokens.device)
     tokens = decoder.tokens[at].cpu().tolist()
     ends = (decoder.pos[at] + 1).tolist()
-    starts = decoder.answer_start[at].tolist()
+    starts = decoder.first_answer[at].tolist()
     return [
         Record(tuple(row[:end]), start, seed.kind, seed.answer_temperature)
         for row, end, start, seed in zip(tokens, ends, starts, seeds, strict=True)
     ]
 
 
-def generate(decoder: SlotDecoder, source: SeedSource, goes_on: Callable[[], bool]) -> list[Record]:
+def generate(decoder: SlotDecoder, source: Source, goes_on: Callable[[], bool]) -> list[Record]:
     """Keep all slots busy while ``goes_on()``; unfinished answers are kept as far as they got."""
     seeds = [source.next() for _ in range(decoder.slots)]
     decoder.load(list(range(decoder.slots)), seeds)
@@ -110,7 +123,8 @@ def generate(decoder: SlotDecoder, source: SeedSource, goes_on: Callable[[], boo
             reported = time.monotonic()
             made = sum(r.answer_tokens for r in records)
             print(f"{reported - begun:.0f} s: {len(records)} sequences, {made} answer tokens", flush=True)
-    running = [i for i, p in enumerate(decoder.phase.tolist()) if p == ANSWER]
+    answered = decoder.first_answer.tolist()
+    running = [i for i, p in enumerate(decoder.phase.tolist()) if p == ANSWER or (p == PROMPT and answered[i])]
     kept = collect(decoder, running, [seeds[i] for i in running]) if running else []
     return records + [r for r in kept if r.answer_tokens >= MIN_ANSWER]
 
@@ -127,6 +141,8 @@ def gpu_attention(device: torch.device) -> Attention:
 def make_decoder(target: Target, slots: int, capacity: int) -> SlotDecoder:
     """A decoder on the target's device, with its step captured where that is a GPU."""
     device = target.embedding.device
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # The caches of an earlier decoder are most of the GPU's memory.
     decoder = SlotDecoder(target, slots, capacity, SUFFIX, gpu_attention(device))
     if device.type == "cuda":
         decoder.capture()
@@ -144,27 +160,50 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=2048)
     parser.add_argument("--capacity", type=int, default=2048, help="positions per slot")
     parser.add_argument("--answer-limit", type=int, default=384)
+    parser.add_argument("--long-seconds", type=float, default=0, help="time for long contexts afterwards")
+    parser.add_argument("--long-slots", type=int, default=768)
+    parser.add_argument("--long-capacity", type=int, default=6144)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    if args.long_seconds and args.long_capacity < DOCUMENT_TOKENS[1] + DOCUMENT_ANSWER:
+        parser.error(
+            f"--long-capacity must leave room for a document and an answer: {DOCUMENT_TOKENS[1] + DOCUMENT_ANSWER} or more"
+        )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(args.seed)
     target = load_target(args.model).to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    decoder = make_decoder(target, args.slots, args.capacity)
     args.out.mkdir(parents=True, exist_ok=True)
     if args.held_out:
-        from engine_launch.training.heldout import answer_sets
+        from engine_launch.training.heldout import answer_sets, read_prompts
 
-        answer_sets(decoder, args.held_out, args.out)
-    source = SeedSource(read_pool(args.pool), random.Random(args.seed), args.answer_limit)
-    until = time.monotonic() + args.seconds
-    records = generate(decoder, source, lambda: time.monotonic() < until)
-    write_shards(records, args.out)
-    made = sum(r.answer_tokens for r in records)
-    total = sum(len(r.tokens) for r in records)
-    print(f"{len(records)} sequences, {made} answer tokens ({made / args.seconds:.0f} tok/s), {total} tokens in all")
+        answer_sets(target, read_prompts(args.held_out), args.out)
+    pool = read_pool(args.pool)
+    source = SeedSource(pool, random.Random(args.seed), args.answer_limit)
+    records = generate(make_decoder(target, args.slots, args.capacity), source, until(args.seconds))
+    write_shards(records, args.out, "short")
+    summarise("short", records, args.seconds)
+    if args.long_seconds:
+        long = LongSource(open_tokenizer(args.model), pool, records, ANSWER_TEMPERATURES, random.Random(args.seed + 1))
+        records = generate(make_decoder(target, args.long_slots, args.long_capacity), long, until(args.long_seconds))
+        write_shards(records, args.out, "long")
+        summarise("long", records, args.long_seconds)
+
+
+def until(seconds: float) -> Callable[[], bool]:
+    """True until ``seconds`` from now have passed."""
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() < end
+
+
+def summarise(name: str, records: list[Record], seconds: float) -> None:
+    """Print what was made."""
+    made, total = sum(r.answer_tokens for r in records), sum(len(r.tokens) for r in records)
+    print(
+        f"{name}: {len(records)} sequences, {made} tokens from the first answer on ({made / seconds:.0f} tok/s), {total} in all"
+    )
     for kind in Kind:
         mine = [r for r in records if r.kind == kind]
-        print(f"  {kind.name.lower()}: {len(mine)} sequences, {sum(r.answer_tokens for r in mine)} answer tokens")
+        print(f"  {kind.name.lower()}: {len(mine)} sequences, {sum(r.answer_tokens for r in mine)} such tokens", flush=True)
 
 
 if __name__ == "__main__":

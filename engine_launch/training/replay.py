@@ -7,6 +7,9 @@ token, jumping by the commit length. It equals a real decode loop (up to the ari
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,8 +20,10 @@ from engine_launch.training.dataset import BatchStream, Sequences
 from engine_launch.training.drafter import Drafter
 from engine_launch.training.target import TargetForward
 
-WIDTH = 768
-SEQUENCES_PER_PASS = 8
+TOKENS_PER_PASS = 6144
+WIDTH_STEP = 64
+ANCHOR_STEP = 8
+"""Widths and anchors are rounded up to these, which the fast attention kernels want of a mask's size."""
 HEAD_ROWS = 8192
 """Rows whose logits are held at once."""
 
@@ -29,6 +34,12 @@ class ChainResult:
 
     histogram: tuple[int, ...]
     """Index = accepted drafts of a round, value = rounds."""
+
+    @classmethod
+    def of(cls, drafter: Drafter, accepted: Iterable[int]) -> ChainResult:
+        """The result of rounds with so many ``accepted`` drafts each."""
+        counts = Counter(accepted)
+        return cls(tuple(counts[i] for i in range(drafter.shape.block)))
 
     @property
     def rounds(self) -> int:
@@ -57,22 +68,48 @@ def accepted_everywhere(drafter: Drafter, forward: TargetForward, ids: Tensor, a
     return (drafts == truth).int().cumprod(-1).sum(-1)
 
 
-def replay(drafter: Drafter, forward: TargetForward, answers: Sequences) -> ChainResult:
-    """Walk the recorded greedy ``answers`` in rounds. Rounds whose block would run past the end are not counted."""
+def rounds(drafter: Drafter, forward: TargetForward, answers: Sequences) -> Iterator[tuple[int, int]]:
+    """The rounds on recorded greedy ``answers``: anchor's position and accepted drafts.
+
+    Rounds whose block would run past the end of an answer are left out.
+    """
     device = forward.target.embedding.device
     stream = BatchStream(answers, device)
-    histogram = [0] * drafter.shape.block
-    order = range(len(answers.lengths))
-    for first in range(0, len(order), SEQUENCES_PER_PASS):
-        rows = torch.tensor(list(order[first : first + SEQUENCES_PER_PASS]), device=device)
-        batch = stream.gather(rows, WIDTH, 1)
-        starts = torch.from_numpy(answers.answer_starts).to(device)[rows]
-        reach = int((batch.lengths - starts).max())
-        anchors = (starts[:, None] + torch.arange(reach, device=device)).clamp(max=WIDTH - 1)
+    for rows in passes(answers.lengths.tolist()):
+        at = torch.tensor(rows, device=device)
+        width = -(-max(int(answers.lengths[i]) for i in rows) // WIDTH_STEP) * WIDTH_STEP
+        batch = stream.gather(at, width, 1)
+        starts = torch.from_numpy(answers.answer_starts).to(device)[at]
+        reach = -(-int((batch.lengths - starts).max()) // ANCHOR_STEP) * ANCHOR_STEP
+        anchors = (starts[:, None] + torch.arange(reach, device=device)).clamp(max=width - 1)
         accepted = accepted_everywhere(drafter, forward, batch.ids, anchors, batch.lengths).tolist()
         for got, length, start in zip(accepted, batch.lengths.tolist(), starts.tolist(), strict=True):
-            at = 0
-            while start + at + drafter.shape.block <= length:
-                histogram[got[at]] += 1
-                at += got[at] + 1
-    return ChainResult(tuple(histogram))
+            step = 0
+            while start + step + drafter.shape.block <= length:
+                yield start + step, got[step]
+                step += got[step] + 1
+
+
+def passes(lengths: list[int]) -> Iterator[list[int]]:
+    """Indices of sequences to run together: of similar length, and at most :data:`TOKENS_PER_PASS` padded tokens."""
+    rows: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if rows and (len(rows) + 1) * lengths[i] > TOKENS_PER_PASS:
+            yield rows
+            rows = []
+        rows.append(i)
+    if rows:
+        yield rows
+
+
+def replay(drafter: Drafter, forward: TargetForward, answers: Sequences) -> ChainResult:
+    """Walk the recorded greedy ``answers`` in rounds. Rounds whose block would run past the end are not counted."""
+    return ChainResult.of(drafter, [accepted for _, accepted in rounds(drafter, forward, answers)])
+
+
+def by_context(drafter: Drafter, found: Iterable[tuple[int, int]], bounds: tuple[int, ...]) -> list[ChainResult]:
+    """Rounds by the tokens before their anchor: fewer than ``bounds[0]``, fewer than ``bounds[1]``, …, the rest."""
+    groups: list[list[int]] = [[] for _ in range(len(bounds) + 1)]
+    for position, accepted in found:
+        groups[bisect_right(bounds, position)].append(accepted)
+    return [ChainResult.of(drafter, group) for group in groups]

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -24,7 +24,7 @@ from engine_launch.training.drafter import Drafter, DrafterShape, Mask, run_laye
 from engine_launch.training.heldout import HeldOutSet, prompt_tokens, read_answers
 from engine_launch.training.loss import head_cross_entropy, slot_weights
 from engine_launch.training.masks import dense_mask, flex_mask
-from engine_launch.training.replay import replay
+from engine_launch.training.replay import ChainResult, replay
 from engine_launch.training.target import TargetForward, load_target
 
 
@@ -84,13 +84,16 @@ class Trainer:
             return {k: flex_mask(batch.anchors, s, shape.block, w, self.recipe.compiled) for k, w in windows}
         return {k: dense_mask(batch.anchors, s, shape.block, shape.window if k else None) for k in (False, True)}
 
-    def step(self, batch: Batch, progress: float) -> StepResult:
-        """One optimiser step."""
+    def loss(self, batch: Batch) -> StepResult:
+        """The loss of a batch, ready for ``backward``, and what it says about the drafter."""
         shape, head = self.drafter.shape, self.forward.target.embedding
         device = batch.ids.device
         after = batch.anchors[:, :, None] + torch.arange(1, shape.block, device=device)
-        usable = batch.valid[:, :, None] & (after < batch.lengths[:, None, None])
-        labels = batch.ids.gather(1, after.clamp(max=batch.ids.shape[1] - 1).flatten(1)).view(after.shape)
+        inside = after.clamp(max=batch.ids.shape[1] - 1).flatten(1)
+        # What comes after the answer's end is not the target's answer, though it may be one again further on.
+        same_answer = batch.answers.gather(1, inside).view(after.shape).cumprod(-1).bool()
+        usable = batch.valid[:, :, None] & same_answer & (after < batch.lengths[:, None, None])
+        labels = batch.ids.gather(1, inside).view(after.shape)
         weights = self._weights * usable
         block_ids = torch.full((*batch.anchors.shape, shape.block), shape.mask_token, device=device)
         block_ids[:, :, 0] = batch.ids.gather(1, batch.anchors)
@@ -99,19 +102,30 @@ class Trainer:
             hidden = self.drafter.blocks(F.embedding(block_ids, head), features, batch.anchors, self.masks(batch))[:, :, 1:]
         rows = hidden.reshape(-1, shape.hidden).to(head.dtype)
         loss, correct = head_cross_entropy(rows, head, labels.flatten(), (weights / weights.sum()).flatten())
+        right = correct.view(usable.shape) & usable
+        accuracy = right.sum((0, 1)) / usable.sum((0, 1)).clamp(min=1)
+        whole = usable.all(-1)
+        commit = 1 + (right.int().cumprod(-1).sum(-1) * whole).sum() / whole.sum().clamp(min=1)
+        return StepResult(loss, accuracy, commit)
+
+    def step(self, batch: Batch, progress: float) -> StepResult:
+        """One optimiser step."""
+        result = self.loss(batch)
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        result.loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), self.recipe.clip)
         rate = self.learning_rate(progress)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.optimiser.step()
         self.steps += 1
-        right = correct.view(usable.shape) & usable
-        accuracy = right.sum((0, 1)) / usable.sum((0, 1)).clamp(min=1)
-        whole = usable.all(-1)
-        commit = 1 + (right.int().cumprod(-1).sum(-1) * whole).sum() / whole.sum().clamp(min=1)
-        return StepResult(loss.detach(), accuracy, commit)
+        return replace(result, loss=result.loss.detach())
+
+    def warm_up(self, stream: BatchStream) -> None:
+        """Compile for every width of batch, without learning anything."""
+        for bucket in stream.buckets:
+            self.loss(stream.of_bucket(bucket)).loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.zero_grad(set_to_none=True)
 
     @torch.no_grad()
     def measure_features(self, batch: Batch) -> None:
@@ -120,6 +134,15 @@ class Trainer:
         features = self.forward.features(batch.ids)[inside].float()
         self.drafter.feature_scale.copy_(1.0 / features.square().mean(0).sqrt().clamp(min=1e-3))
         self.drafter.norm.weight.copy_(self.forward.target.norm.float())
+
+    @torch.no_grad()
+    def start_from(self, trained: Drafter) -> None:
+        """Begin with the weights of a drafter of the same shape; :meth:`measure_features` comes first.
+
+        The scale of the features is folded into the trained ``fc``, so this takes it out again.
+        """
+        self.drafter.load_state_dict(trained.state_dict())
+        self.drafter.fc.weight.div_(self.drafter.feature_scale)
 
     def save(self, path: Path, spent: float) -> None:
         """Write everything needed to go on."""
@@ -136,15 +159,18 @@ class Trainer:
         return float(state["spent"])
 
 
-def evaluate(trainer: Trainer, answers: dict[HeldOutSet, Sequences]) -> dict[HeldOutSet, float]:
-    """Chain commit length on every held-out set."""
+def evaluate(trainer: Trainer, answers: dict[HeldOutSet, Sequences]) -> dict[HeldOutSet, ChainResult]:
+    """Chain decoding on every held-out set."""
+    forward = trainer.forward
+    # Neither target nor drafter compiled: evaluation has many shapes of its own, not worth a compilation each.
+    plain = TargetForward(forward.target, forward.taps, trainer.drafter.shape.max_positions)
     with plain_layers(trainer.drafter):
-        return {name: replay(trainer.drafter, trainer.forward, a).commit_length for name, a in answers.items()}
+        return {name: replay(trainer.drafter, plain, a) for name, a in answers.items()}
 
 
 @contextmanager
 def plain_layers(drafter: Drafter) -> Iterator[None]:
-    """Run layers uncompiled inside: evaluation has shapes of its own, not worth a compilation."""
+    """Run the drafter's layers uncompiled inside."""
     compiled, drafter.run_layer = drafter.run_layer, run_layer
     try:
         yield
@@ -164,7 +190,7 @@ def train(
         while True:
             now = time.monotonic() - begun
             if now >= until or time.monotonic() - reported >= every:
-                scores = {n.value: round(v, 3) for n, v in evaluate(trainer, answers).items()}
+                scores = {n.value: round(r.commit_length, 3) for n, r in evaluate(trainer, answers).items()}
                 line = {"seconds": round(now, 1), "steps": trainer.steps, "held_out": scores}
                 if result is not None:
                     slots = [round(x, 3) for x in result.slot_accuracy.tolist()]
@@ -187,9 +213,12 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="the target's GGUF file")
     parser.add_argument("data", type=Path, help="folder of shards and answered held-out sets")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--budget", type=float, default=600, help="seconds that the learning-rate schedule spans")
+    parser.add_argument(
+        "--budget", type=float, default=600, help="seconds that the learning-rate schedule spans (compiling apart)"
+    )
     parser.add_argument("--until", type=float, help="pause after so many seconds of the budget (default: all of it)")
     parser.add_argument("--every", type=float, default=60, help="seconds between held-out evaluations")
+    parser.add_argument("--start", type=Path, help="folder of a trained drafter whose weights to begin with")
     parser.add_argument("--resume", type=Path, help="state file of a paused run")
     parser.add_argument("--state", type=Path, help="where to write the state for --resume")
     parser.add_argument("--learning-rate", type=float, default=Recipe.learning_rate)
@@ -205,27 +234,29 @@ def main() -> None:
     answers = read_answers(args.data)
     leaks = leaking(sequences, prompt_tokens(answers))
     sequences = sequences.keep(~leaks)
-    made = int((sequences.lengths - sequences.answer_starts).sum())
-    print(f"{len(sequences.lengths)} sequences, {made} answer tokens; {int(leaks.sum())} dropped by the leak filter", flush=True)
     drafter = Drafter(DrafterShape()).to(device)
-    forward = TargetForward(target, drafter.shape.taps, 2048, compiled=args.compile)
+    forward = TargetForward(target, drafter.shape.taps, drafter.shape.max_positions, compiled=args.compile)
     trainer = Trainer(drafter, forward, Recipe(args.learning_rate, flex=args.flex, compiled=args.compile))
     stream = BatchStream(sequences, device, args.seed + 1000 * int(args.resume is not None))
+    made, dropped = stream.answer_tokens(), int(leaks.sum())
+    print(f"{len(sequences.lengths)} sequences, {made} answer tokens; {dropped} dropped by the leak filter", flush=True)
     if args.resume:
         spent = trainer.restore(args.resume)
     else:
         spent = 0.0
         trainer.measure_features(stream.next())
+        if args.start:
+            trainer.start_from(Drafter.load(args.start))
+    if args.compile:
+        trainer.warm_up(stream)
     args.out.mkdir(parents=True, exist_ok=True)
     until = args.budget if args.until is None else args.until
     spent = train(trainer, stream, answers, args.budget, until, spent, args.every, args.out / "log.jsonl")
     drafter.export(args.out)
     if args.state:
         trainer.save(args.state, spent)
-    with plain_layers(drafter):
-        for name, a in answers.items():
-            result = replay(drafter, forward, a)
-            print(f"{name.value}: commit length {result.commit_length:.3f} over {result.rounds} rounds, {list(result.histogram)}")
+    for name, result in evaluate(trainer, answers).items():
+        print(f"{name.value}: commit length {result.commit_length:.3f} over {result.rounds} rounds, {list(result.histogram)}")
 
 
 if __name__ == "__main__":

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from engine_launch.training import dataset
-from engine_launch.training.dataset import BatchStream, Record, Sequences, leaking, to_sequences
+from engine_launch.training import dataset, decode, prefill, train
+from engine_launch.training.dataset import Batch, BatchStream, Record, Sequences, leaking, to_sequences
 from engine_launch.training.decode import DISCARDED, DONE, Seed, SlotDecoder
 from engine_launch.training.drafter import DraftCache, Drafter, DrafterShape
 from engine_launch.training.generate import SeedSource, answer_all, generate
-from engine_launch.training.heldout import without_template
+from engine_launch.training.heldout import answer_turns, without_template
+from engine_launch.training.long_seeds import LongSource
 from engine_launch.training.loss import head_cross_entropy
 from engine_launch.training.prompts import Kind, Opening
-from engine_launch.training.replay import replay
-from engine_launch.training.target import END_OF_TEXT, IM_END, Target, TargetForward, TargetShape, random_target
+from engine_launch.training.replay import by_context, replay, rounds
+from engine_launch.training.target import END_OF_TEXT, IM_END, IM_START, Target, TargetForward, TargetShape, random_target
 from engine_launch.training.train import Recipe, Trainer
+from engine_launch.training.turns import answer_mask, split_at_answers
 
 SHAPE = TargetShape(layers=4, hidden=48, heads=3, kv_heads=1, head_dim=16, ffn=64, vocab=256, rope_theta=1e4, rms_eps=1e-5)
 DRAFTER = DrafterShape(
@@ -30,7 +33,8 @@ DRAFTER = DrafterShape(
 
 
 SUFFIX = (198, 1, 199, 200, 198)
-"""As long as the real one, within this vocabulary."""
+BREAK = (IM_END, 198, IM_START, 201, 198)
+"""Both as long as the real ones, within this vocabulary."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +64,7 @@ def answers(target: Target) -> Sequences:
 
 
 def greedy(target: Target, prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
-    forward, ids = TargetForward(target, (0,), 128), list(prompt)
+    forward, ids = TargetForward(target, (0,), 1024), list(prompt)
     for _ in range(count):
         ids.append(int(forward.logits(torch.tensor([ids]))[0, -1].argmax()))
     return tuple(ids)
@@ -91,6 +95,97 @@ def test_an_open_turn_gets_the_assistant_header_when_it_ends_and_is_dropped_when
             assert row[len(turn) + 1 : len(turn) + 1 + len(SUFFIX)] == SUFFIX
             assert int(decoder.answer_start[slot]) == len(turn) + 1 + len(SUFFIX)
     assert 0 < ended < 64
+
+
+def test_a_conversation_goes_on_with_turns_of_the_target_and_every_answer_is_its_own(target: Target) -> None:
+    decoder, given = SlotDecoder(target, 16, 900, SUFFIX, turn_break=BREAK), prompts(1)[0]
+    torch.manual_seed(0)
+    decoder.load(list(range(16)), [Seed(given, False, 0, 1e3, 0.0, 12, Kind.CONVERSATION, turns=2)] * 16)
+    decoder.run(420)
+    opened = []
+    for slot in range(16):
+        row = tuple(decoder.tokens[slot, : int(decoder.pos[slot]) + 1].tolist())
+        assert int(decoder.phase[slot]) == DONE
+        assert int(decoder.first_answer[slot]) == len(given)
+        first_end = row.index(IM_END, len(given))
+        assert row[: first_end + 1] == (*greedy(target, given, first_end - len(given)), IM_END)
+        assert row[first_end : first_end + len(BREAK)] == BREAK
+        later = [i for i in range(len(row)) if row[i : i + len(SUFFIX)] == SUFFIX]
+        opened.append(len(later))
+        for i in later:
+            start = i + len(SUFFIX)
+            end = next((j for j in range(start, len(row)) if row[j] == IM_END), len(row))
+            assert row[start:end] == greedy(target, row[:start], end - start)[start:]
+            assert end - start <= 12
+    assert set(opened) == {0, 1, 2}
+
+
+def test_a_long_given_text_read_in_one_pass_goes_on_as_if_read_step_by_step(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [tuple(random.Random(i).choices(range(20, 200), k=n)) for i, n in enumerate((50, 61, 9, 70))]
+    plain = answer_all(SlotDecoder(target, 4, 128, SUFFIX), given, 20)
+    monkeypatch.setattr(decode, "PREFILL_FROM", 20)
+    monkeypatch.setattr(prefill, "TOKENS_PER_PASS", 130)
+    used = SlotDecoder(target, 4, 128, SUFFIX)
+    answer_all(used, prompts(4), 30)
+    assert answer_all(used, given, 20) == plain
+
+
+def test_only_the_assistant_s_turns_count_as_answers() -> None:
+    header, user = (IM_START, 520, 9531, 198), (IM_START, 4093, 198)
+    given = (*user, 30, IM_END, 198, *header)
+    first, between, second = (40, 41, IM_END), (198, *user, 31, 32, IM_END, 198, *header), (42, 43, 44)
+    ids = torch.tensor([[*given, *first, *between, *second, 0, 0]])
+    n = len(given) + len(first) + len(between) + len(second)
+    mask = answer_mask(ids, torch.tensor([len(given)]), torch.tensor([n]))[0].tolist()
+    assert mask == [False] * len(given) + [True] * 3 + [False] * len(between) + [True] * 3 + [False] * 2
+    assert split_at_answers(tuple(ids[0].tolist())) == [given, (*first, *between)]
+
+
+def test_an_answer_s_end_is_the_last_label_of_its_blocks(target: Target) -> None:
+    header = (IM_START, 520, 9531, 198)
+    tokens = (5, *header, 40, 41, 42, IM_END, 198, IM_START, 4093 % 256, 198, 31, IM_END, 198, *header, 43, 44, 45, 46, IM_END)
+    stream = BatchStream(to_sequences([Record(tokens, 5, 0, 0.0)]), torch.device("cpu"))
+    batch = stream.gather(torch.tensor([0]), 64, 16)
+    torch.manual_seed(2)
+    trainer = Trainer(Drafter(DRAFTER), TargetForward(target, DRAFTER.taps, 64), Recipe())
+    seen: list[torch.Tensor] = []
+
+    def spy(hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        seen.extend((labels, weights))
+        return head_cross_entropy(hidden, head, labels, weights)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "head_cross_entropy", spy)
+        trainer.loss(Batch(batch.ids % 256, *(getattr(batch, f) for f in ("anchors", "valid", "lengths", "answers"))))
+    labels, weights = (x.view(16, 3) for x in seen)
+    used = [labels[i][weights[i] > 0].tolist() for i in range(16) if bool((weights[i] > 0).any())]
+    assert used == [[41, 42, IM_END], [42, IM_END], [IM_END], [44, 45, 46], [45, 46, IM_END], [46, IM_END], [IM_END]]
+    assert stream.answer_tokens() == 9
+
+
+def test_long_seeds_are_conversations_library_files_and_the_targets_own_texts() -> None:
+    pool = [Opening(Kind.CHAT, (5, 6), True), Opening(Kind.DOCUMENT, (7,) * 1300, False)]
+    texts = [Record((*range(20, 24), *[40 + i] * 90, IM_END), 4, Kind.CHAT, 0.0) for i in range(9)]
+    source = LongSource(Words(), pool, texts, (0.0,), random.Random(0))  # type: ignore[arg-type]
+    seeds = [source.next() for _ in range(60)]
+    assert {s.kind for s in seeds} == {Kind.CONVERSATION, Kind.DOCUMENT}
+    talks = [s for s in seeds if s.kind is Kind.CONVERSATION]
+    documents = [s for s in seeds if s.kind is Kind.DOCUMENT]
+    assert all(s.open_turn and s.turns > 10 for s in talks)
+    assert sum(s.given == (7,) * 1300 for s in documents) == 1
+    for seed in documents:
+        assert not seed.open_turn
+        assert 1200 <= len(seed.given) <= 5400
+        assert IM_END not in seed.given
+
+
+class Words:
+    """Stands in for the tokenizer: one token a character, so that lengths are plain."""
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(200 + len(text) % 7 for _ in range(min(len(text), 9)))
 
 
 def test_generation_refills_slots_and_keeps_only_real_answers(target: Target) -> None:
@@ -181,3 +276,42 @@ def test_training_raises_the_commit_length_and_replay_tells_it_like_a_real_loop(
     assert after.commit_length > before + 0.5
     real = loop_commit_length(trainer.drafter, forward, few)
     assert replay(trainer.drafter, forward, few).commit_length == pytest.approx(real, abs=0.02)
+
+
+def test_rounds_told_apart_by_context_add_up_to_the_whole(target: Target, answers: Sequences) -> None:
+    torch.manual_seed(3)
+    drafter, forward = Drafter(DRAFTER), TargetForward(target, DRAFTER.taps, 1024)
+    found = list(rounds(drafter, forward, answers))
+    parts = by_context(drafter, found, (12, 20))
+    assert [sum(p.rounds for p in parts)] == [replay(drafter, forward, answers).rounds]
+    assert [p.rounds for p in parts] == [
+        sum(at < 12 for at, _ in found), sum(12 <= at < 20 for at, _ in found), sum(at >= 20 for at, _ in found)
+    ]  # fmt: skip
+    assert min(p.rounds for p in parts) > 0
+
+
+def test_every_turn_of_a_transcript_is_answered_on_the_answers_before_it(target: Target) -> None:
+    first, second = prompts(2)
+    later = (*BREAK, *second)
+    records = answer_turns(SlotDecoder(target, 2, 900, SUFFIX), [[first, later], [second]])
+    assert [r.answer_start for r in records[:2]] == [len(first), len(second)]
+    answer = records[0].tokens[len(first) :]
+    history = (*first, *(answer[:-1] if answer[-1] == IM_END else answer), *later)
+    assert records[2].tokens[: records[2].answer_start] == history
+    assert records[2].tokens == greedy(target, history, records[2].answer_tokens)
+
+
+def test_training_goes_on_from_a_trained_drafter_as_it_was_exported(target: Target, answers: Sequences, tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    forward = TargetForward(target, DRAFTER.taps, 1024)
+    stream = BatchStream(answers, torch.device("cpu"))
+    batch = stream.gather(torch.arange(12), 64, 8)
+    trained = Trainer(Drafter(DRAFTER), forward, Recipe())
+    trained.measure_features(batch)
+    trained.drafter.export(tmp_path)
+    again = Trainer(Drafter(DRAFTER), forward, Recipe())
+    again.measure_features(batch)
+    again.start_from(Drafter.load(tmp_path))
+    assert again.loss(batch).loss.item() == pytest.approx(trained.loss(batch).loss.item(), rel=2e-3)
+    assert torch.equal(again.drafter.feature_scale, trained.drafter.feature_scale)
+    assert not torch.allclose(again.drafter.feature_scale, torch.ones_like(again.drafter.feature_scale), rtol=0.1)
