@@ -49,8 +49,10 @@ class Answer:
         self.request = request
         self.output_ids: list[int] = []
         self.received = time.time()
-        """Unix time of the three moments that ``meta_info`` tells."""
+        """Unix time of the four moments that ``meta_info`` tells."""
         self.dispatched = self.received
+        self.sent = 0.0
+        """Of the first event that left; 0 until then."""
         self.finished = 0.0
         self.done = False
         self._text = text

@@ -111,16 +111,17 @@ def finish_json(finish: FinishReason | None, stats: RequestStats) -> dict[str, o
         return {"type": "length", "length": stats.completion_tokens}
     if finish.type == "stop":
         return {"type": "stop", "matched": finish.matched}
-    return {"type": "abort", "message": finish.message}
+    # SGLang's two further keys are null unless it ended the request by an error of its own.
+    return {"type": "abort", "message": finish.message, "status_code": None, "err_type": None}
 
 
 def meta_info(answer: Answer, step: Step, *, sent: bool) -> dict[str, object]:
     """``meta_info`` of one event, with its keys in SGLang's order.
 
     Args:
-        sent: put in when this event leaves (SGLang does so for the first and the last event of a stream).
+        sent: put in when the answer's first event left (SGLang does so in the first and the last event of a stream).
     """
-    stats, now = step.stats, time.time()
+    stats = step.stats
     forward = answer.received + stats.queue_time
     info: dict[str, object] = {
         "id": answer.request.rid,
@@ -146,7 +147,8 @@ def meta_info(answer: Answer, step: Step, *, sent: bool) -> dict[str, object]:
         if stats.decode_seconds > 0 and stats.completion_tokens > 1:
             info["decode_throughput"] = (stats.completion_tokens - 1) / stats.decode_seconds
     if sent:
-        info["response_sent_to_client_ts"] = now
+        answer.sent = answer.sent or time.time()
+        info["response_sent_to_client_ts"] = answer.sent
     if step.round is not None:
         info["ddtree_round"] = round_json(step.round)
     return info

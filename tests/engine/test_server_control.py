@@ -308,7 +308,8 @@ def test_abort_request_ends_the_answer_with_abort(engine: ScriptedEngine, server
         next(lines)
         assert server.post("/abort_request", {"rid": "long"}).status_code == 200
         events = [line for line in lines if line.startswith("data: {")]
-    assert json.loads(events[-1].removeprefix("data: "))["meta_info"]["finish_reason"]["type"] == "abort"
+    finish = json.loads(events[-1].removeprefix("data: "))["meta_info"]["finish_reason"]
+    assert finish == {"type": "abort", "message": "aborted", "status_code": None, "err_type": None}
 
 
 @pytest.mark.parametrize(("rid", "ended"), [("whole", ["whole_0", "whole_1"]), ("copy_1", ["copy_1"])])

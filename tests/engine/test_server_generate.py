@@ -82,6 +82,9 @@ def test_stream_is_cumulative_and_tells_spec_figures_last(server: Running) -> No
     assert list(meta(events[0])) == list(meta(first))
     assert list(meta(events[1])) == list(meta(middle))
     assert set(meta(events[-1])) == set(meta(last))
+    # As recorded: the last event repeats when the first one left.
+    assert meta(last)["response_sent_to_client_ts"] == pytest.approx(meta(first)["response_sent_to_client_ts"], abs=1e-5)
+    assert meta(events[-1])["response_sent_to_client_ts"] == meta(events[0])["response_sent_to_client_ts"]
 
 
 def test_a_step_of_several_tokens_is_one_event(engine: ScriptedEngine, server: Running) -> None:
