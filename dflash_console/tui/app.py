@@ -80,7 +80,7 @@ class ConsoleApp(ChangingApp):
         self._settings = settings or ConsoleSettings()
         self.link: HostLink | None = None
         self._operations: Operations | None = None
-        self._drift_key: tuple[int, ...] = ()
+        self._drift_evidence: tuple[object, ...] = ()
         self.plots_loaded = False
         self._invocation: str | None = None
         self._first_painted = asyncio.Event()
@@ -175,7 +175,6 @@ class ConsoleApp(ChangingApp):
                     # Whatever comes next is imported and read after the first snapshot is on the screen.
                     await self._first_painted.wait()
                     self._collect_garbage()
-                    self.run_worker(self._load_plots, name="plots", thread=True, exit_on_error=False)
                     self.run_worker(self._look_back(self.link), name="past", group="past", exit_on_error=False)
         except LinkError as error:
             self.post_message(messages.LinkFailed(str(error)))
@@ -199,6 +198,8 @@ class ConsoleApp(ChangingApp):
             self.post_message(messages.PastArrived(await link.past(SPANS[-1])))
         except LinkError as error:
             self.post_message(messages.LinkFailed(str(error)))
+        # Last, because its import takes longest, and what it draws grows a point a second.
+        self.run_worker(self._load_plots, name="plots", thread=True, exit_on_error=False)
 
     # What arrives. The last of it may come when the console is being left and its screens are gone.
 
@@ -283,16 +284,15 @@ class ConsoleApp(ChangingApp):
             self._show_header()
 
     def _judge_drift(self) -> None:
-        """The drift table's verdict, judged anew only when something that it reads was read anew."""
+        """The drift table's verdict, judged anew only when something that it reads has changed."""
         state = self.model.state
         if state is None:
             return
-        parts = (state.service, state.config, state.process, state.server, state.log, state.drafter)
-        key = tuple(0 if part is None else id(part.value) for part in parts)
-        if key != self._drift_key:
-            from .drift_badge import drift_badge
+        from .drift_badge import drift_badge, drift_evidence
 
-            self._drift_key = key
+        evidence = drift_evidence(state)
+        if evidence != self._drift_evidence:
+            self._drift_evidence = evidence
             self.model.drift = drift_badge(state)
 
     def _show_header(self) -> None:

@@ -339,3 +339,22 @@ async def test_an_idle_second_repaints_nothing_but_what_changed(make_app: MakeAp
         await pilot.pause()
         assert panel.text == shown
         assert time.process_time() - begun < 0.5
+
+
+def test_an_engine_that_has_not_been_asked_yet_is_neither_called_loading_nor_ready() -> None:
+    known = state()
+    first = replace(known, config=None, process=None, server=None, metrics=None, log=None, drafter=None, ready=False)
+    facts = header_facts(first, now=NOW, wall=T0, drift=DriftBadge())
+    assert (facts.symbol, facts.state, facts.settings) == ("◐", "running", ())
+    refused = replace(first, problems={"server": "nothing answers"})
+    assert header_facts(refused, now=NOW, wall=T0, drift=DriftBadge()).state == "loading"
+
+
+async def test_a_first_snapshot_is_followed_by_the_rest(make_app: MakeApp) -> None:
+    link = RecordedLink(replace(state(), server=None, log=None, ready=False))
+    app = make_app(link)
+    async with running(app) as pilot:
+        assert "◐ running" in header(app)
+        link.push(state(revision=2))
+        await pilot.pause()
+        assert "● running" in header(app)

@@ -1,0 +1,41 @@
+"""When the drift verdict has to be judged anew: when what it stands on has changed, and not when the same was read again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dflash_console.evidence.journal import LogLine
+from dflash_console.state import Aged, HostState
+from dflash_console.tui.drift_badge import drift_evidence
+
+from .support import NOW, state
+
+HOT = "[2026-11-29 16:01:00] Hot change applied. speculative_ddtree_budget: 8 -> 16 (from /set_internal_state)"
+
+
+def with_line(snapshot: HostState, text: str) -> HostState:
+    assert snapshot.log is not None
+    log = snapshot.log.value
+    line = LogLine(text, invocation_id="aa" * 16, number=log.lines + 1)
+    return replace(snapshot, log=Aged(log.add(line), NOW + 1))
+
+
+def test_the_same_evidence_read_again_and_an_access_line_change_nothing() -> None:
+    assert drift_evidence(state()) == drift_evidence(state(at=NOW + 5, revision=2))
+    access = with_line(state(), '[2026-11-29 16:01:00] INFO: 127.0.0.1:40000 - "GET /metrics HTTP/1.1" 200 OK')
+    assert drift_evidence(access) == drift_evidence(state())
+
+
+def test_another_value_from_any_source_is_other_evidence() -> None:
+    first = drift_evidence(state())
+    assert drift_evidence(state(speculative_ddtree_budget=16)) != first, "the server"
+    assert drift_evidence(with_line(state(), HOT)) != first, "the log"
+    assert drift_evidence(state(ready=False)) != first, "readiness"
+    assert drift_evidence(replace(state(), config=None)) != first, "the configuration"
+
+
+def test_a_report_asked_after_a_hot_change_is_other_evidence_than_one_from_before() -> None:
+    before = with_line(state(), HOT)
+    assert before.log is not None
+    after = replace(before, report_after=before.log.value.lines)
+    assert drift_evidence(after) != drift_evidence(before)
