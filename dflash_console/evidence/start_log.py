@@ -169,6 +169,11 @@ class StartLog:
                 return line
         return self.errors[-1].text if self.errors else ""
 
+    def told(self) -> StartLog:
+        """The fold without what nearly every line changes: counts, times and throughput. While it stays equal, new lines were
+        access lines or decode lines, which a running engine writes once a second or more, and nothing is in a hurry to show."""
+        return replace(self, lines=0, newest_at=None, decode=(), _idle=frozenset(), _seen_decode=frozenset())
+
     def warning(self, kind: WarningKind, flag: str = "") -> LogRemark | None:
         """The newest warning of a kind (and about a flag, when one is given)."""
         for remark in reversed(self.warnings):

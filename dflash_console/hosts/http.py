@@ -7,10 +7,12 @@ tried once and remembered. httpx is imported on the first request: its import co
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ..evidence.secrets import mask_text
@@ -169,6 +171,9 @@ class EngineHttp:
         key: str | None = None,
         timeout: float | None = None,
     ) -> bytes:
+        if "httpx" not in sys.modules:
+            # In a thread, because its import would hold the screens up for a tenth of a second.
+            await asyncio.to_thread(import_module, "httpx")
         import httpx
 
         key = key or self._key

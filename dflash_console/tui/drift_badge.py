@@ -11,6 +11,20 @@ if TYPE_CHECKING:
     from ..state import HostState
 
 
+def drift_evidence(state: HostState) -> tuple[object, ...]:
+    """What the verdict stands on: while it stays equal, so does the verdict. Most lines of a log and most answers of an engine
+    repeat what is known, and judging takes milliseconds."""
+    parts = (state.service, state.config, state.process, state.server, state.drafter)
+    known = (state.ready, *(None if part is None else part.value for part in parts))
+    if state.log is None:
+        return known
+    log = state.log.value
+    unreported = sum(point.number > state.report_after for point in log.hot_changes)
+    # The phases' milestones name their lines, and the fold keeps what did not change, so most of this is compared by identity.
+    said = (log.values, log.confirmation, log.server_args, log.phases, log.warnings, log.hot_changes, log.decode, log.draft_kv)
+    return (*known, *said, unreported)
+
+
 def drift_badge(state: HostState) -> DriftBadge:
     """``✓ confirmed`` when every row that can be judged is fine and the log of this start proves it."""
     if state.service is None or state.service.value.state is not RunState.RUNNING or not state.ready:

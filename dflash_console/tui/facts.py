@@ -117,7 +117,10 @@ def header_facts(
     service = state.service.value
     symbol, word, tone = _RUN_WORDS[service.state]
     if service.state is RunState.RUNNING and not state.ready:
-        symbol, word, tone = "◐", loading_words(None if state.log is None else state.log.value), Tone.BUSY
+        # Until the engine has been asked, or its log read, nobody knows whether it loads or answers.
+        asked = state.log is not None or "server" in state.problems
+        word = loading_words(None if state.log is None else state.log.value) if asked else "running"
+        symbol, tone = "◐", Tone.BUSY
     since = ""
     if service.state is RunState.RUNNING and service.started_at is not None:
         since = duration(max(0.0, wall - service.started_at))
@@ -149,6 +152,8 @@ def _engine(state: HostState) -> str:
 
 def _settings(state: HostState) -> tuple[tuple[str, str], ...]:
     """The settings in effect; a row of question marks while an engine loads would say nothing."""
+    if not any((state.config, state.process, state.server, state.log)):
+        return ()
     words = setting_words(state)
     return words if state.ready or any(value != "?" for _, value in words) else ()
 

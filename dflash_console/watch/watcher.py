@@ -273,8 +273,10 @@ class Watcher:
         self._note_hot_changes()
         service = self._next.service
         if service is not None and service.value.invocation_id == self._log_invocation:
+            known = None if self._next.log is None else self._next.log.value
             self._set(log=_now(self._start_log))
-            self._publish()
+            if known is None or known.told() != self._start_log.told():
+                self._publish()
         if len(self._start_log.hot_changes) != self._hot_read:
             # What is in effect changed, so what the server says of it is old.
             self._hot_read = len(self._start_log.hot_changes)

@@ -256,3 +256,12 @@ def test_adding_a_line_leaves_the_record_before_it_alone() -> None:
     before = fold([OURS])
     before.add(LogLine(hot("speculative_ddtree_budget", "8", "16")))
     assert log_reading(before, BUDGET).value == 8
+
+
+def test_access_and_decode_lines_tell_nothing_that_is_in_a_hurry_and_every_other_event_does() -> None:
+    log = fold(case_lines("20-log-first-window-after-idle", "log.txt"))
+    access = '[2026-11-29 16:01:00] INFO: 127.0.0.1:40000 - "GET /metrics HTTP/1.1" 200 OK'
+    assert log.add(LogLine(access, at=1.0)).told() == log.told()
+    assert fold([*case_lines("20-log-first-window-after-idle", "log.txt")] * 2).told() == log.told()
+    assert log.add(LogLine(hot("speculative_ddtree_budget", "8", "16"))).told() != log.told()
+    assert log.add(LogLine("ValueError: no such thing")).told() != log.told()
