@@ -77,8 +77,12 @@ def _braille_apart(svg: str) -> str:
 
 async def take(app: ConsoleApp, pilot: Pilot[None]) -> None:
     """Confirmed engine, prompts, a hot change, the playground, a tree. Screens that show this machine's paths are left out."""
+
+    def subtitle() -> str:
+        return str(app.query_one("#answer").border_subtitle)
+
     await wait(lambda: app.model.drift.words == "✓ confirmed" and not app.model.busy, "a confirmed engine")
-    await pilot.press("minus", "p")
+    await pilot.press("p")
     for budget in (None, "b", "b"):
         if budget is not None:
             await pilot.press("escape", budget, "a")
@@ -97,7 +101,13 @@ async def take(app: ConsoleApp, pilot: Pilot[None]) -> None:
     await wait(lambda: "verifies" in str(app.query_one("#answer").border_title), "an answer")
     await pilot.pause(0.5)
     save(app, "playground")
-    await pilot.press("T")
+    await pilot.press("c")
+    await wait(lambda: "plain: same" in subtitle() or "plain: another" in subtitle(), "the comparison with plain decoding")
+    await pilot.press("C")
+    await wait(lambda: len(app.screen_stack) == 2, "the comparison")
+    await pilot.pause(0.5)
+    save(app, "compare")
+    await pilot.press("escape", "T")
     await wait(lambda: len(app.screen_stack) == 2, "the tree")
     await pilot.pause(0.5)
     save(app, "tree")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.widgets import ContentSwitcher
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 NARROW = 100
 """Columns below which the layout is the narrow one."""
+BROAD = 160
+"""Columns from which everything has room beside everything."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class ConsoleApp(ChangingApp):
     CSS_PATH = themes_folder() / STYLESHEET
     BINDINGS: ClassVar[list[BindingType]] = APP_BINDINGS
     COMMAND_PALETTE_BINDING = "colon"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]  # noqa: RUF012 - Textual's own form
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide"), (BROAD, "-broad")]  # noqa: RUF012 - Textual's own form
     ENABLE_COMMAND_PALETTE = True
 
     def __init__(self, open_link: OpenLink, settings: ConsoleSettings | None = None, *, clock: Clock | None = None) -> None:
@@ -352,7 +355,8 @@ class ConsoleApp(ChangingApp):
         """Keys that edit are alive on the screens that show what they edit; the others are not even listed."""
         if action not in EDIT_ACTIONS:
             return True
-        if len(self.screen_stack) > 1 or not self.pane.edits or self.model.state is None:
+        over = [screen for screen in self.screen_stack[1:] if not isinstance(screen, CommandPalette)]
+        if over or not self.pane.edits or self.model.state is None:
             return False
         if action in ("apply", "discard"):
             return bool(self.model.change)

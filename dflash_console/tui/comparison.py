@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 NEAR_TIES = (
     "In bf16 two nearly equal logits can change places with the number of rows in a pass, and all that follows is then "
-    "another text: one late parting is that. A wrong tree parts early, in most answers, and reads badly."
+    "another text: one good answer that parts from another is most often that. A wrong tree parts in most answers, early, "
+    "and reads badly."
 )
 """What a parting of two greedy answers does and does not mean."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..evidence.rates import FAST_S
+from ..evidence.rates import FAST_S, Rates
 from ..hosts.service import RunState
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class LiveFigures:
     """What the dashboard shows of one snapshot, apart from the plots' history."""
 
+    rates: Rates = field(default_factory=Rates)
+    """All unknown while the engine is not there to have any."""
     decode: float | None = None
     decode_note: str = ""
     decode_source: str = ""
@@ -23,19 +25,19 @@ class LiveFigures:
     commit_stale: bool = False
     commit_note: str = ""
     commit_source: str = ""
-    histogram: tuple[int, ...] = field(default=())
 
 
 def live_figures(state: HostState) -> LiveFigures:
     """The newest figures with the words that say where they come from."""
-    rates = state.rates
     down = _why_no_figures(state)
+    rates = Rates() if down else state.rates
     decode_source = f"{rates.decode_source} · over {FAST_S:.0f} s" if rates.decode_source else "no source yet"
     if rates.decode_tok_s and rates.decode_gauge_tok_s and rates.running:
         off = abs(rates.decode_gauge_tok_s - rates.decode_tok_s) / rates.decode_tok_s
         decode_source += f" · gauge {rates.decode_gauge_tok_s:.0f}" if off > 0.05 else f" · gauge agrees within {off * 100:.0f} %"
     commit_source = rates.commit_source or "tokens ÷ verify calls of finished requests"
     return LiveFigures(
+        rates=rates,
         decode=rates.decode_tok_s,
         decode_note=down or ("idle" if rates.running == 0 and not rates.decode_tok_s else ""),
         decode_source=decode_source,
@@ -43,7 +45,6 @@ def live_figures(state: HostState) -> LiveFigures:
         commit_stale=rates.commit_stale,
         commit_note=down or ("last known" if rates.commit_stale and rates.commit_length is not None else ""),
         commit_source=commit_source,
-        histogram=rates.accept_histogram,
     )
 
 

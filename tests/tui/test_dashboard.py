@@ -18,6 +18,7 @@ from dflash_console.tui.widgets.event_list import EventPanel
 from dflash_console.tui.widgets.gpu_panel import GpuPanel
 from dflash_console.tui.widgets.histogram import HistogramPanel
 from dflash_console.tui.widgets.key_line import KeyLine
+from dflash_console.tui.widgets.log_view import LogView
 from dflash_console.tui.widgets.plot_panel import PlotPanel
 from dflash_console.tui.widgets.requests_panel import RequestsPanel
 from dflash_console.tui.widgets.tab_line import TabLine
@@ -278,6 +279,19 @@ async def test_the_palette_finds_every_action_by_name(make_app: MakeApp) -> None
         await pilot.pause(0.5)
         await pilot.press("enter")
         await until(lambda: app.pane.id == "truth", "the truth table")
+
+
+async def test_the_palette_offers_what_the_open_screen_can_do_and_does_it(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("colon", *"tree budget: a step larger")
+        await pilot.pause(0.5)
+        await pilot.press("enter")
+        await until(lambda: app.model.change.values == {"tree_budget": 12}, "the edit")
+        await pilot.press("4", "colon", *"wrap long lines")
+        await pilot.pause(0.5)
+        await pilot.press("enter")
+        await until(lambda: app.query_one(LogView).wrapped, "wrapped lines")
 
 
 async def test_a_theme_can_be_chosen_and_changes_the_plots(make_app: MakeApp) -> None:

@@ -11,6 +11,7 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from dflash_console.tui.app import ConsoleApp
+from dflash_console.tui.screens.compare import CompareScreen
 from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.tree import read_pictures
 
@@ -102,6 +103,13 @@ def test_playground(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[in
 @pytest.mark.parametrize("size", SIZES)
 def test_tree(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
     assert snap_compare(make_app(a_link()), terminal_size=size, run_before=after("4", "T"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_comparison(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
+    app = make_app(a_link())
+    shown = after("5", "enter", "enter", "C", until_shown=lambda app: isinstance(app.screen, CompareScreen))
+    assert snap_compare(app, terminal_size=size, run_before=shown)
 
 
 def test_dashboard_in_the_light_theme(snap_compare: SnapCompare, make_app: MakeApp) -> None:

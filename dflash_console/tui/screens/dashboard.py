@@ -11,7 +11,7 @@ from textual.containers import Horizontal
 from ... import formats
 from ..event_words import event_words
 from ..figures import live_figures
-from ..widgets.event_list import EventPanel
+from ..widgets.event_list import EventLine, EventPanel
 from ..widgets.field import LeavingInput
 from ..widgets.gpu_panel import GpuPanel
 from ..widgets.histogram import HistogramPanel
@@ -68,6 +68,7 @@ class DashboardPane(Pane):
             yield RequestsPanel("Requests", id="requests")
             yield GpuPanel("GPU", id="gpu")
             yield EventPanel("Events", id="events")
+        yield EventLine(id="event-line")
         yield PromptDock()
 
     def show(self, model: ConsoleModel) -> None:
@@ -95,13 +96,17 @@ class DashboardPane(Pane):
             source=figures.commit_source,
             remark=figures.commit_note,
         )
-        self.query_one(HistogramPanel).show_counts(figures.histogram)
-        self.query_one(RequestsPanel).show_rates(state.rates)
-        self.query_one(GpuPanel).show_gpus(None if state.gpus is None else state.gpus.value)
+        self.query_one(HistogramPanel).show_counts(figures.rates.accept_histogram)
+        self.query_one(RequestsPanel).show_rates(figures.rates)
+        gpus = None if state.gpus is None else state.gpus.value
+        self.query_one(GpuPanel).show_gpus(gpus)
+        self.set_class(bool(gpus), "-gpus")
         log = None if state.log is None else state.log.value
         if log is not self._log_seen:
             self._log_seen = log
-            self.query_one(EventPanel).show_events(() if log is None else event_words(log))
+            events = () if log is None else event_words(log)
+            self.query_one(EventPanel).show_events(events)
+            self.query_one(EventLine).show_events(events)
 
     def plots_ready(self) -> None:
         for panel in self.query(PlotPanel):

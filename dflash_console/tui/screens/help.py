@@ -32,7 +32,10 @@ class HelpScreen(Dialog[None]):
         self._keys = list(bindings)
 
     def compose_body(self) -> ComposeResult:
-        yield ScrollText(keys_text(self._keys), id="keys")
+        yield ScrollText(Text(), id="keys")
+
+    def on_mount(self) -> None:
+        self.query_one(ScrollText).show_text(keys_text(self._keys, names=self.app.size.width >= ROOMY))
 
 
 _GROUPS = {
@@ -50,23 +53,32 @@ _GROUPS = {
 }
 
 
-def keys_text(bindings: list[Binding]) -> Text:
-    """The keys by group, each with what it does and the id by which the configuration file can change it."""
+ROOMY = 96
+"""Columns from which a key's name in the configuration file has room beside what it does."""
+
+
+def keys_text(bindings: list[Binding], *, names: bool) -> Text:
+    """The keys by group in the order of ``bindings``, each with what it does.
+
+    Args:
+        names: show the ids too, by which the configuration file can change the keys.
+    """
     text = Text()
-    for group, title in _GROUPS.items():
+    groups = dict.fromkeys(str(binding.id).split(".", 1)[0] for binding in bindings if binding.id)
+    for group, title in ((group, _GROUPS[group]) for group in groups if group in _GROUPS):
         rows: dict[str, Binding] = {}
-        names: dict[str, list[str]] = {}
+        keys: dict[str, list[str]] = {}
         for binding in bindings:
             if binding.id and binding.id.split(".", 1)[0] == group:
                 rows.setdefault(binding.id, binding)
-                names.setdefault(binding.id, []).append(key_names(binding.key))
+                keys.setdefault(binding.id, []).append(key_names(binding.key))
         if not rows:
             continue
         text.append(f"{title}\n", style="bold")
         for identity, binding in rows.items():
-            text.append(f"  {' '.join(names[identity]):<9}", style="bold")
-            text.append(f"{binding.tooltip or binding.description:<46}")
-            text.append(f"{identity}\n", style="dim")
+            text.append(f"  {' '.join(keys[identity]):<9}", style="bold")
+            text.append(f"{binding.tooltip or binding.description:<56}" if names else f"{binding.tooltip}")
+            text.append(f"{identity}\n" if names else "\n", style="dim")
         text.append("\n")
     text.append(
         "In a text field printable keys type; escape leaves it. Keys can be changed in the configuration file:\n", style="dim"

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ..model import ConsoleModel
 
 
+LEGEND = " – not named by this source   ? not read   ✓ in effect   ! to know   ✗ drift"
+
+
 def unwritten(table: TruthTable | None) -> dict[str, Value]:
     """The settings in effect that a restart would lose, with their values."""
     rows = () if table is None else table.rows
@@ -49,7 +52,7 @@ class TruthPane(Pane):
 
     def compose(self) -> ComposeResult:
         yield TruthView(id="truth-table")
-        yield Static("", markup=False, id="truth-legend")
+        yield Static(Text(LEGEND, style="dim"), id="truth-legend")
 
     def show(self, model: ConsoleModel) -> None:
         state = model.state
@@ -65,9 +68,6 @@ class TruthPane(Pane):
         self._table = truth_table(state)
         running = state.service is not None and state.service.value.state is RunState.RUNNING
         self.query_one(TruthView).show_table(self._table, running=running)
-        legend = Text(" – not named by this source   ? could not be read   ", style="dim")
-        legend.append("✓ in effect  ! to know  ✗ drift", style="dim")
-        self.query_one("#truth-legend", Static).update(legend)
 
     def action_move(self, by: int) -> None:
         self.query_one(TruthView).move(by)

@@ -5,10 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.text import Text
+from textual.widgets import Static
 
 from ...formats import clock
 from ..event_words import EventWords
 from .panel import Panel
+
+
+class EventLine(Static):
+    """The newest events in one line, where the panel's room is needed for something else."""
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002
+        super().__init__("", markup=False, id=id)
+        self._events: Sequence[EventWords] = ()
+
+    def show_events(self, events: Sequence[EventWords]) -> None:
+        """``events`` in the order in which they happened."""
+        self._events = events
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Write the text anew, for another theme."""
+        line = Text(" ", no_wrap=True, overflow="ellipsis")
+        for event in list(self._events)[-1:-5:-1]:
+            line.append("  ·  " if line.cell_len > 1 else "", style="dim")
+            line.append_text(_words(event, self.app.theme_variables.get(event.tone, "")))
+        self.update(line)
 
 
 class EventPanel(Panel):
@@ -29,10 +51,14 @@ class EventPanel(Panel):
         width, height = self.inner_size()
         lines: list[Text] = []
         for event in list(self._events)[::-1][: max(1, height)]:
-            line = Text(no_wrap=True)
-            line.append(f"{clock(event.at)} ", style="dim")
-            symbol = {"warning": "! ", "error": "✗ ", "success": "✓ "}.get(event.tone, "")
-            line.append(symbol + event.words, style=self.colour(event.tone) if event.tone else "")
+            line = _words(event, self.colour(event.tone) if event.tone else "")
             line.truncate(max(1, width), overflow="ellipsis")
             lines.append(line)
         self.show_lines(lines or [Text("nothing yet", style="dim")])
+
+
+def _words(event: EventWords, style: str) -> Text:
+    line = Text(no_wrap=True)
+    line.append(f"{clock(event.at)} ", style="dim")
+    symbol = {"warning": "! ", "error": "✗ ", "success": "✓ "}.get(event.tone, "")
+    return line.append(symbol + event.words, style=style)

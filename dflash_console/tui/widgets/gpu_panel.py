@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from ...evidence.gpu import GpuRow
 
 
+ROOMY = 40
+"""Cells from which a row has its bar and its units written out."""
+
+
 class GpuPanel(Panel):
     """Utilisation, memory, power and temperature; it hides itself on a host without a GPU."""
 
@@ -41,6 +45,12 @@ class GpuPanel(Panel):
 def _line(row: GpuRow, width: int, colour: str) -> Text:
     line = Text(no_wrap=True)
     line.append(f"{row.index} ", style="bold")
+    if width < ROOMY:
+        memory = UNKNOWN if row.memory_used is None or not row.memory_total else _short_memory(row.memory_used, row.memory_total)
+        note = f" ! {row.note}" if row.note else ""
+        line.append(f"{_whole(row.utilisation):>3}% {memory} {_whole(row.power)}W {_whole(row.temperature)}°{note}")
+        line.truncate(width, overflow="ellipsis")
+        return line
     line.append(bar(None if row.utilisation is None else row.utilisation / 100, 7), style=colour)
     line.append(f" {_whole(row.utilisation):>3} %")
     if row.memory_used is not None and row.memory_total:
@@ -52,6 +62,10 @@ def _line(row: GpuRow, width: int, colour: str) -> Text:
         line.append(f"  ! {row.note}", style="bold")
     line.truncate(width, overflow="ellipsis")
     return line
+
+
+def _short_memory(used: float, total: float) -> str:
+    return f"{used / 1024:.0f}/{total / 1024:.0f}G"
 
 
 def _whole(value: float | None) -> str:

@@ -31,14 +31,14 @@ class RequestsPanel(Panel):
         rates = self._rates
         if rates is None:
             return
+        width, height = self.inner_size()
         rows = (
             ("running · queued", f"{count(rates.running)} · {count(rates.queued)}"),
-            ("TTFT p50 · p95", f"{milliseconds(rates.ttft_p50_s)} · {milliseconds(rates.ttft_p95_s)}"),
+            ("TTFT p50 · p95" if width > 28 else "TTFT", f"{milliseconds(rates.ttft_p50_s)} · {milliseconds(rates.ttft_p95_s)}"),
             ("KV used", f"{percent(rates.kv_usage)} · {count(rates.kv_tokens)} tok"),
             ("prefix cached", percent(rates.cached_share)),
             ("draft KV", size(rates.draft_kv_bytes)),
         )
-        width, height = self.inner_size()
         self.show_lines([_line(label, value, width) for label, value in rows[: max(1, height)]])
 
 

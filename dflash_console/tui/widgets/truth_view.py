@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -75,7 +76,7 @@ class TruthView(VerticalScroll, can_focus=True, inherit_bindings=False):
         width = self.scrollable_content_region.width
         if width < 30 or not self._rows:
             return
-        title_width = min(24, max(16, width // 5))
+        title_width = min(24, max(20, width // 5))
         cell = max(6, (width - title_width - 3) // len(_COLUMNS))
         lines = [self._heading(title_width, cell)]
         self._tops = []
@@ -94,7 +95,7 @@ class TruthView(VerticalScroll, can_focus=True, inherit_bindings=False):
     def _heading(self, title_width: int, cell: int) -> Text:
         line = Text("   " + "setting".ljust(title_width), style="dim", no_wrap=True)
         for name in _COLUMNS.values():
-            line.append(shorten(name, cell - 1).ljust(cell))
+            line.append((name if len(name) < cell else name.split()[0]).ljust(cell))
         return line
 
     def _row(self, row: TruthRow, title_width: int, cell: int, width: int, *, chosen: bool, message: bool) -> list[Text]:
@@ -143,15 +144,6 @@ def reading_words(reading: Reading | None) -> tuple[str, str]:
 
 
 def _wrapped(text: str, width: int, indent: int, style: str) -> list[Text]:
-    """Words folded at ``width``, each line indented."""
-    lines: list[Text] = []
-    line = ""
-    for word in text.split():
-        if line and len(line) + len(word) + 1 > width - indent:
-            lines.append(Text(" " * indent + line, style=style, no_wrap=True))
-            line = word
-        else:
-            line = f"{line} {word}".strip()
-    if line:
-        lines.append(Text(" " * indent + line, style=style, no_wrap=True))
-    return lines
+    """Words folded at ``width``, each line indented; a path that is too long for a line is cut into several."""
+    parts = textwrap.wrap(text, max(10, width - indent), break_on_hyphens=False)
+    return [Text(" " * indent + part, style=style, no_wrap=True) for part in parts]
