@@ -2,13 +2,14 @@
 
 ``journalctl -o json`` and the supervisor of local processes write one JSON object a line with the same field names
 (systemd.journal-fields(7), systemd journal export formats). A message may be a text, bytes as a list of numbers (binary or
-with escapes), several values, or null (longer than the exporter's limit).
+with escapes), several values, or null (longer than the exporter's limit). What joins records to a stream is in
+``journal_stream.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from .secrets import mask_text
 from .values import read_json, whole
@@ -16,8 +17,13 @@ from .values import read_json, whole
 TOO_LONG = "[a line that was too long for the journal's export; read it with --all or from the log file]"
 MANAGERS = frozenset({"systemd", "systemd-journald", "supervisor"})
 """SYSLOG_IDENTIFIER of service managers: their lines are about the engine, not from it."""
-MAX_PENDING = 4 * 1024 * 1024
-"""Bytes of an unfinished line that are kept; one that grows longer is given up as a gap."""
+STARTED = "f77379a8490b408bbe5f6940505a777b"
+"""MESSAGE_ID of journald's own line when it starts (``sd-messages(3)``)."""
+FIELDS = (
+    *("MESSAGE", "PRIORITY", "SYSLOG_IDENTIFIER", "_PID", "_SYSTEMD_INVOCATION_ID", "INVOCATION_ID", "USER_INVOCATION_ID"),
+    *("OBJECT_SYSTEMD_INVOCATION_ID", "N_DROPPED", "MESSAGE_ID", "_TRANSPORT", "_STREAM_ID", "_LINE_BREAK"),
+)
+"""The fields that are read here, for ``journalctl --output-fields``; cursor and time always come."""
 
 
 @dataclass(frozen=True)
@@ -34,44 +40,25 @@ class LogLine:
     priority: int = 6
     """syslog priority: 3 error, 4 warning, 6 info."""
     origin: str = "engine"
-    """``engine``, ``manager`` (the service manager's own line) or ``gap`` (lines are missing here)."""
+    """``engine``, ``manager`` (the service manager's own line), ``gap`` (lines are missing here) or ``console`` (what the console
+    has to say about the log)."""
     number: int | None = None
     """Line number within this start, from 1."""
 
 
-class JournalReader:
-    """Turns a stream of exported bytes into lines; an unfinished line waits for its rest.
+@dataclass(frozen=True)
+class JournalEntry:
+    """One record of a journal, its secrets not masked yet."""
 
-    Something that is no journal record (a warning that the tool printed, a torn line) becomes a gap, so that it is seen.
-    """
-
-    def __init__(self) -> None:
-        self._pending = b""
-        self._torn = b""
-        """A record that ended too early: the next line may hold its rest."""
-
-    @property
-    def pending(self) -> int:
-        """Bytes of the unfinished record."""
-        return len(self._torn) + len(self._pending)
-
-    def feed(self, data: bytes) -> list[LogLine]:
-        """The lines that ``data`` completes."""
-        *whole, self._pending = (self._pending + data).split(b"\n")
-        lines = [line for raw in whole for line in self._complete(raw)]
-        if len(self._pending) > MAX_PENDING:
-            self._pending = b""
-            lines.append(LogLine(TOO_LONG, origin="gap"))
-        return lines
-
-    def _complete(self, raw: bytes) -> tuple[LogLine, ...]:
-        torn, self._torn = self._torn, b""
-        if torn and _record(torn + raw) is not None:
-            return parse_record(torn + raw)
-        if raw.startswith(b"{") and _record(raw) is None:
-            self._torn = raw
-            return parse_record(torn)
-        return (*parse_record(torn), *parse_record(raw))
+    cursor: str
+    lines: tuple[LogLine, ...]
+    message: bytes = field(default=b"", repr=False)
+    """The message as bytes, where it is one text."""
+    goes_on: bool = False
+    """The line was longer than journald's LineMax and goes on in the next record of its stream."""
+    stream: str = ""
+    """Which output of which process it came from."""
+    message_id: str = ""
 
 
 def parse_export(lines: Iterable[bytes]) -> list[LogLine]:
@@ -86,30 +73,65 @@ def parse_record(raw: bytes) -> tuple[LogLine, ...]:
     """The log lines of one record: none for a blank line, several for a message with several values or newlines."""
     if not raw.strip():
         return ()
+    entry = parse_entry(raw)
+    if entry is None:
+        return (LogLine("[a record of the journal that cannot be read]", origin="gap"),)
+    return mask_lines(entry.lines)
+
+
+def mask_lines(lines: Iterable[LogLine]) -> tuple[LogLine, ...]:
+    """The same lines with secret values masked."""
+    return tuple(line if (text := mask_text(line.text)) == line.text else replace(line, text=text) for line in lines)
+
+
+def parse_entry(raw: bytes) -> JournalEntry | None:
+    """One exported record; ``None`` when it is none."""
     fields = _record(raw)
     if fields is None:
-        return (LogLine("[a record of the journal that cannot be read]", origin="gap"),)
-    texts, gap = _texts(fields.get("MESSAGE"))
+        return None
+    message = fields.get("MESSAGE")
+    data = _bytes(message)
+    texts, gap = (decode_lines(data), False) if data is not None else _texts(message)
     if "N_DROPPED" in fields:
         gap = True
         texts = texts or [f"[{_text(fields['N_DROPPED'])} lines were dropped here]"]
-    origin = "gap" if gap else "manager" if _text(fields.get("SYSLOG_IDENTIFIER")) in MANAGERS else "engine"
     microseconds = _int(fields.get("__REALTIME_TIMESTAMP"))
-    number = _int(fields.get("LINE_OF_START"))
     priority = _int(fields.get("PRIORITY"))
-    return tuple(
-        LogLine(
-            text=mask_text(text),
-            cursor=_text(fields.get("__CURSOR")),
-            at=microseconds / 1e6 if microseconds is not None else None,
-            invocation_id=_text(fields.get("_SYSTEMD_INVOCATION_ID")) or _text(fields.get("INVOCATION_ID")) or None,
-            pid=_int(fields.get("_PID")),
-            priority=priority if priority is not None else 6,
-            origin=origin,
-            number=number,
-        )
-        for text in texts
+    cursor = _text(fields.get("__CURSOR"))
+    pid = _int(fields.get("_PID"))
+    manager = _text(fields.get("SYSLOG_IDENTIFIER")) in MANAGERS
+    first = LogLine(
+        text=texts[0] if texts else "",
+        cursor=cursor,
+        at=microseconds / 1e6 if microseconds is not None else None,
+        invocation_id=_invocation(fields, manager),
+        pid=pid,
+        priority=priority if priority is not None else 6,
+        origin="gap" if gap else "manager" if manager else "engine",
+        number=_int(fields.get("LINE_OF_START")),
     )
+    return JournalEntry(
+        cursor,
+        (first, *(replace(first, text=text) for text in texts[1:])) if texts else (),
+        data or b"",
+        goes_on=_text(fields.get("_LINE_BREAK")) == "line-max",
+        stream=_text(fields.get("_STREAM_ID")) or str(pid),
+        message_id=_text(fields.get("MESSAGE_ID")),
+    )
+
+
+def _invocation(fields: dict[str, object], manager: bool) -> str | None:
+    """The start that a record belongs to. A manager's own fields name the manager; which start it speaks of is said beside."""
+    told = ("OBJECT_SYSTEMD_INVOCATION_ID", "INVOCATION_ID", "USER_INVOCATION_ID") if manager else ()
+    for name in (*told, "_SYSTEMD_INVOCATION_ID"):
+        if found := _text(fields.get(name)):
+            return found
+    return None
+
+
+def decode_lines(data: bytes) -> list[str]:
+    """A message's bytes as lines."""
+    return data.decode("utf-8", errors="replace").removesuffix("\n").split("\n")
 
 
 def _record(raw: bytes) -> dict[str, object] | None:
@@ -120,16 +142,22 @@ def _record(raw: bytes) -> dict[str, object] | None:
     return fields if isinstance(fields, dict) else None
 
 
-def _texts(message: object) -> tuple[list[str], bool]:
-    """The message's lines, and whether something is missing in its place."""
+def _bytes(message: object) -> bytes | None:
+    """A message that is one text; ``None`` when it is something else."""
     if isinstance(message, str):
-        return message.removesuffix("\n").split("\n"), False
+        return message.encode("utf-8", "replace")
+    if isinstance(message, list) and message and all(isinstance(value, int) and 0 <= value < 256 for value in message):
+        return bytes(value for value in message if isinstance(value, int))
+    return None
+
+
+def _texts(message: object) -> tuple[list[str], bool]:
+    """The lines of any message, and whether something is missing in its place."""
+    if (data := _bytes(message)) is not None:
+        return decode_lines(data), False
     if message is None:
         return [TOO_LONG], True
     if isinstance(message, list):
-        if message and all(isinstance(value, int) and 0 <= value < 256 for value in message):
-            decoded = bytes(value for value in message if isinstance(value, int)).decode("utf-8", errors="replace")
-            return decoded.removesuffix("\n").split("\n"), False
         lines: list[str] = []
         missing = not message
         for value in message:

@@ -14,6 +14,9 @@ from dflash_console.hosts.local import LocalTransport
 from dflash_console.hosts.process import ProcessService
 from dflash_console.hosts.transport import HostError
 from dflash_console.hosts.unit_file import new_unit_file
+from tests.testhost.fixtures import boot_host, testhost
+
+__all__ = ["boot_host", "testhost"]
 
 STAND_IN = Path(__file__).with_name("stand_in_engine.py")
 

@@ -103,6 +103,8 @@ class TestHost:
         host = cls(folder, keeper)
         try:
             host._wait_until_up()
+            # Until now the service manager spoke to the console, where a failed boot shows; a real host's speaks to the journal.
+            host.exec("systemctl", "log-target", "journal-or-kmsg")
         except BaseException:
             host.down()
             raise

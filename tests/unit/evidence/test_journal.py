@@ -7,7 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_console.evidence.journal import MAX_PENDING, JournalReader, LogLine, parse_export
+from dflash_console.evidence.journal import LogLine, parse_export
+from dflash_console.evidence.journal_stream import MAX_PENDING, JournalReader
 
 from .support import CASES
 
