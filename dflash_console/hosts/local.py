@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import errno
 import os
+import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 
-from .transport import CommandLog, Completed, FileStat, HostError, HostFileError
+from .transport import CommandLog, Completed, FileStat, HostError, HostFileError, Link, LinkStatus
 
 
 class LocalTransport:
@@ -20,6 +21,7 @@ class LocalTransport:
     def __init__(self, name: str = "this machine") -> None:
         self._name = name
         self._commands = CommandLog()
+        self._link = Link(LinkStatus.UP, time.monotonic())
 
     @property
     def name(self) -> str:
@@ -28,6 +30,10 @@ class LocalTransport:
     @property
     def commands(self) -> CommandLog:
         return self._commands
+
+    @property
+    def link(self) -> Link:
+        return self._link
 
     async def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 30.0, changes: bool = False) -> Completed:
         begun = time.monotonic()
@@ -91,9 +97,17 @@ class LocalTransport:
         self, argv: Sequence[str], *, stdin: int, stderr: int = asyncio.subprocess.PIPE
     ) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
+        # A session of its own: ctrl-c in the console's terminal must not reach a command that changes a host.
+        spawning = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(*argv, stdin=stdin, stdout=pipe, stderr=stderr, start_new_session=True)
+        )
         try:
-            # A session of its own: ctrl-c in the console's terminal must not reach a command that changes a host.
-            return await asyncio.create_subprocess_exec(*argv, stdin=stdin, stdout=pipe, stderr=stderr, start_new_session=True)
+            return await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            # Cancelled half-way, asyncio would kill the command alone, and wait for the pipes that its children hold.
+            with contextlib.suppress(OSError, ValueError):
+                await _end(await spawning)
+            raise
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             self._commands.add(argv, None, 0.0)
@@ -101,16 +115,26 @@ class LocalTransport:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
+    # The whole session: what the command started would go on, and hold the pipes open for which the wait waits.
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
         try:
             async with asyncio.timeout(2.0):
-                await process.wait()
+                await _drained(process)
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+                os.killpg(process.pid, signal.SIGKILL)
+    await _drained(process)
+
+
+async def _drained(process: asyncio.subprocess.Process) -> None:
+    """Wait for the process's end. What nobody reads any more is read away: a full pipe is never seen to end."""
+    for pipe in (process.stdout, process.stderr):
+        with contextlib.suppress(RuntimeError):  # Somebody still reads it.
+            while pipe is not None and await pipe.read(65_536):
+                pass
+    await process.wait()
 
 
 async def _chunks(process: asyncio.subprocess.Process) -> AsyncIterator[bytes]:

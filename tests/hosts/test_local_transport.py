@@ -128,3 +128,12 @@ async def test_reading_from_an_offset_and_from_proc(transport: LocalTransport, t
     (tmp_path / "file").write_bytes(b"0123456789")
     assert await transport.read(str(tmp_path / "file"), offset=3, limit=4) == b"3456"
     assert (await transport.read(f"/proc/{os.getpid()}/stat")).startswith(str(os.getpid()).encode())
+
+
+async def test_what_a_command_started_ends_with_it_when_it_is_cut_off() -> None:
+    transport = LocalTransport()
+    # A shell that waits for a child and passes no signal on; the child holds the pipe open.
+    argv = ["sh", "-c", "sleep 300 & echo $!; wait"]
+    async with transport.stream(argv) as chunks:
+        child = int(await anext(aiter(chunks)))
+    assert proc.identify(child) is None
