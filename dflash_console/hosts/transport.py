@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 
@@ -60,6 +61,33 @@ class FileStat:
     inode: int
 
 
+class LinkStatus(Enum):
+    """Whether a host can be reached just now."""
+
+    NEW = "not connected"
+    UP = "connected"
+    LOST = "lost"
+    """It broke, and is tried again by itself."""
+    REFUSED = "refused"
+    """Trying again by itself would mend nothing: a changed host key, a refused login."""
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True)
+class Link:
+    """The connection to a host, as it is."""
+
+    status: LinkStatus
+    since: float
+    """When this status began, by this machine's ``time.monotonic``."""
+    reason: str = ""
+    """Why it is not up, in one sentence."""
+    next_try: float | None = None
+    """When it is tried again, by ``time.monotonic``; ``None`` = it is being tried, or will not be."""
+    notices: tuple[str, ...] = ()
+    """What the user's SSH configuration asks for and is not done."""
+
+
 @dataclass(frozen=True)
 class CommandRecord:
     """One line of the command log."""
@@ -95,6 +123,10 @@ class Transport(Protocol):
 
     @property
     def commands(self) -> CommandLog: ...
+
+    @property
+    def link(self) -> Link:
+        """Whether the host can be reached just now; asks nobody."""
 
     async def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 30.0, changes: bool = False) -> Completed:
         """Run a command to its end. A status other than 0 is returned, not raised.
