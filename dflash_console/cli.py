@@ -222,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_command(name: str, module: str, common: CommonOptions, options: Options) -> int:
     """Import ``module`` and run it, turning every way in which it can end into an exit code."""
-    from .commands.output import Output
+    from .commands.output import Output, ReaderGone
 
     output = Output(json_wanted=common.json)
     try:
@@ -238,9 +238,7 @@ def run_command(name: str, module: str, common: CommonOptions, options: Options)
     except KeyboardInterrupt:
         output.note("interrupted")
         return ExitCode.FAILED
-    except BrokenPipeError:
-        # Whoever read the output has had enough (`… | head`); Python must not complain about it again when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ReaderGone:
         return ExitCode.FINE
     except Exception as problem:
         # A mistake of ours, not of the user's. Its traceback helps only whoever mends it.

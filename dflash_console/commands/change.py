@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def run(context: Context, options: PlanOptions) -> ExitCode:
     if isinstance(options, ApplyOptions):
         context.refuse_when_read_only()
+        context.output.finish_unread()
         if options.resume:
             return asyncio.run(_resume(context, options))
     settings = wanted_settings(context, options)

@@ -28,6 +28,7 @@ from .outcome import ExitCode
 
 def run(context: Context, options: LifecycleOptions) -> ExitCode:
     context.refuse_when_read_only()
+    context.output.finish_unread()
     return asyncio.run(_run(context, options))
 
 

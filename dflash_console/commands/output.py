@@ -6,6 +6,7 @@ so that it can neither move the cursor nor colour the terminal.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -51,6 +52,10 @@ def clean(text: str) -> str:
     return _DIRECTION.sub("", strip_escapes(text)).replace("\r", "")
 
 
+class ReaderGone(Exception):
+    """Whoever read the output has had enough (``… | head``)."""
+
+
 class Output:
     """Standard output and error of one command."""
 
@@ -59,6 +64,11 @@ class Output:
         self._err = sys.stderr if stderr is None else stderr
         self.json_wanted = json_wanted
         self._colour = not json_wanted and _has_colour(self._out)
+        self._finish = False
+
+    def finish_unread(self) -> None:
+        """A reader that goes away ends nothing from here on: for commands that change a host, whose exit code must be true."""
+        self._finish = True
 
     @property
     def interactive(self) -> bool:
@@ -72,27 +82,22 @@ class Output:
 
     def document(self, value: JsonValue) -> None:
         """Print the command's JSON document. Unlike text it holds remote strings as they are: JSON escapes them."""
-        self._out.write(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
-        self._out.flush()
+        self._put(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
 
     def record(self, value: JsonValue) -> None:
         """Print one JSON document on a line of its own (streams of records)."""
-        self._out.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
-        self._out.flush()
+        self._put(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
 
     def line(self, text: str = "", tone: Tone | None = None) -> None:
-        self._out.write(self.paint(clean(text), tone) + "\n")
-        self._out.flush()
+        self._put(self.paint(clean(text), tone) + "\n")
 
     def write(self, text: str, tone: Tone | None = None) -> None:
         """Text without a line end: answers as they stream."""
-        self._out.write(self.paint(clean(text), tone))
-        self._out.flush()
+        self._put(self.paint(clean(text), tone))
 
     def note(self, text: str) -> None:
         """A remark beside the result, on standard error."""
-        self._err.write(clean(text) + "\n")
-        self._err.flush()
+        self._put(clean(text) + "\n", self._err)
 
     def error(self, message: str) -> None:
         """The sentence that a failed command ends with; with ``--json`` also as a document."""
@@ -112,19 +117,32 @@ class Output:
         if not cells:
             return
         widths = [max(width(row[column].text) for row in cells if column < len(row)) for column in range(max(map(len, cells)))]
+        lines = []
         for row in cells:
             parts = [
                 self.paint(cell.text, cell.tone) + " " * (widths[column] - width(cell.text) if column < len(row) - 1 else 0)
                 for column, cell in enumerate(row)
             ]
-            self._out.write(" " * indent + "  ".join(parts).rstrip() + "\n")
-        self._out.flush()
+            lines.append(" " * indent + "  ".join(parts).rstrip() + "\n")
+        self._put("".join(lines))
 
     def ask(self, question: str) -> bool:
         """A yes-or-no question; anything but yes is no."""
-        self._out.write(f"{question} [y/N] ")
-        self._out.flush()
+        self._put(f"{question} [y/N] ")
         return sys.stdin.readline().strip().casefold() in ("y", "yes")
+
+    def _put(self, text: str, stream: TextIO | None = None) -> None:
+        """Raises: ReaderGone: nobody reads any more, and the command has nothing to finish."""
+        to = self._out if stream is None else stream
+        try:
+            to.write(text)
+            to.flush()
+        except BrokenPipeError:
+            # Python would complain about it again when it exits.
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), to.fileno())
+            if not self._finish:
+                raise ReaderGone from None
 
 
 def width(text: str) -> int:

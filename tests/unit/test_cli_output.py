@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_console.commands.output import Cell, Output, Tone, clean, width
+from dflash_console.commands.output import Cell, Output, ReaderGone, Tone, clean, width
 
 
 class Terminal(io.StringIO):
@@ -26,6 +27,25 @@ def test_columns_line_up_by_what_the_terminal_shows() -> None:
     output, stream = printed()
     output.table([["a", "1"], ["日本", "22"], ["e\u0301", "3"]], header=["name", "value"])
     assert stream.getvalue() == "name  value\na     1\n日本  22\ne\u0301     3\n"
+
+
+def test_a_reader_that_goes_away_ends_a_command_that_only_shows() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w") as stream:
+        with pytest.raises(ReaderGone):
+            Output(json_wanted=False, stdout=stream).line("one")
+        stream.write("Python flushes this when it exits")
+
+
+def test_a_reader_that_goes_away_ends_no_change() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w") as stream:
+        output = Output(json_wanted=False, stdout=stream, stderr=stream)
+        output.finish_unread()
+        output.line("one")
+        output.note("two")
 
 
 def test_a_pipe_gets_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
