@@ -60,6 +60,9 @@ def furnish(root: Path, folder: Path, name: str) -> None:
     for key in (root / "etc/ssh").glob("ssh_host_*"):
         key.unlink()
     subprocess.run(["ssh-keygen", "-q", "-A", "-f", root], check=True, stdout=subprocess.DEVNULL)
+    # What this machine's root does at login is no part of the host, and may take longer than all the rest.
+    for name in (".bashrc", ".profile", ".bash_profile", ".zshrc", ".cshrc", ".tcshrc"):
+        (root / "root" / name).unlink(missing_ok=True)
     # Package timers of the machine below would fetch things from the network.
     for timers in ("etc/systemd/system", "usr/lib/systemd/system"):
         shutil.rmtree(root / timers / "timers.target.wants", ignore_errors=True)
