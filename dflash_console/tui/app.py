@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -83,6 +84,7 @@ class ConsoleApp(ChangingApp):
         self._settings = settings or ConsoleSettings()
         self.link: HostLink | None = None
         self._operations: Operations | None = None
+        self._header_shown = 0.0
         self._drift_evidence: tuple[object, ...] = ()
         self.plots_loaded = False
         self._invocation: str | None = None
@@ -283,7 +285,8 @@ class ConsoleApp(ChangingApp):
 
     def _tick(self) -> None:
         """Ages go on when nothing arrives. Costs one line of text; nothing is repainted when it is the same."""
-        if self.screen_stack:
+        # Where snapshots come every second, each has shown the header already; its settings take a millisecond to put together.
+        if self.screen_stack and time.monotonic() - self._header_shown > 0.9:
             self._show_header()
 
     def _judge_drift(self) -> None:
@@ -299,6 +302,7 @@ class ConsoleApp(ChangingApp):
             self.model.drift = drift_badge(state)
 
     def _show_header(self) -> None:
+        self._header_shown = time.monotonic()
         facts = header_facts(
             self.model.state,
             now=self.clock.monotonic(),

@@ -50,6 +50,8 @@ class PlotPanel(Panel):
         self._value: float | None = None
         self._stale = False
         self._remark = ""
+        self._drawn_from: tuple[PlotSpec, PlotColours, int, int] | None = None
+        self._drawn: list[Text] = []
 
     def enable(self) -> None:
         """From now on plots are drawn."""
@@ -104,7 +106,11 @@ class PlotPanel(Panel):
                 self._floor,
                 self._least_top,
             )
-            lines += draw(spec, self._plot_colours(), width, height - 1)
+            wanted = (spec, self._plot_colours(), width, height - 1)
+            if wanted != self._drawn_from:
+                # A drawing takes milliseconds, and an idle plot is the same for several seconds.
+                self._drawn_from, self._drawn = wanted, draw(*wanted)
+            lines += self._drawn
         self.show_lines(lines)
 
     def _headline(self, width: int) -> Text:
