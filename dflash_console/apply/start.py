@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import re
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,8 @@ MILESTONES = (
 POLL_S = 0.15
 _ERROR = re.compile(r"\berror\b|Error\b|fatal|cannot|failed", re.IGNORECASE)
 LAST_LINES = 6
+STORED_LOG_S = 5.0
+"""For reading what the service manager said; a failure is told without its words rather than late."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +98,15 @@ async def await_restart(transport: Transport, service: Service, before: Before, 
 
 
 async def _manager_lines(service: Service, before: Before) -> tuple[LogLine, ...]:
-    with contextlib.suppress(HostError):
-        lines = await service.lines(limit=200)
-        return tuple(line for line in lines if line.origin == "manager" and line.cursor >= before.cursor)[-LAST_LINES:]
-    return ()
+    """What the service manager said since ``before``. Cursors are not compared: those of a journal have no order as texts."""
+    said: deque[LogLine] = deque(maxlen=LAST_LINES)
+    with contextlib.suppress(HostError, TimeoutError):
+        async with asyncio.timeout(STORED_LOG_S):
+            async for batch in service.batches(cursor=before.cursor):
+                said.extend(line for line in batch if line.origin == "manager")
+                if not batch:
+                    break
+    return tuple(said)
 
 
 class StartFollower:
