@@ -1,9 +1,9 @@
 """Whether a unit's journal is followed over SSH without a lost or doubled line, and how late its lines come.
 
 It needs root and the packages of a test host: ``python -m tests.benchmarks.journal_follow``. A host with a real journald is
-booted here; a unit prints lines at the asked rate while the connection is broken again and again: the server's end is killed, and once
-the link goes dead without a word. Then another unit prints single lines, and the time from the journal's stamp on a line to
-that line as a record in this process is measured; host and console share one clock here.
+booted here. First a unit prints single lines, and the time from the journal's stamp on a line to that line as a record in this
+process is measured; host and console share one clock here. Then another prints lines at the asked rate while the connection is
+broken again and again: the server's end is killed, and once the link goes dead without a word.
 """
 
 from __future__ import annotations
