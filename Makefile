@@ -12,7 +12,7 @@ CONSTRAINTS := requirements/constraints.txt
 DEBIAN := tmux libcairo2 systemd
 # Needed by tests on real hosts only, so `make run` does not install an SSH server: containers, login shells that are no bash, and
 # a wrong clock.
-DEBIAN_HOSTS := systemd-container dbus openssh-server openssh-client nftables sudo fish tcsh zsh faketime
+DEBIAN_HOSTS := systemd-container dbus openssh-server openssh-client nftables sudo polkitd fish tcsh zsh faketime
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help

@@ -24,6 +24,7 @@ from .watch import Watcher
 from .watch.sources import Sources
 
 if TYPE_CHECKING:
+    from .evidence.file_edits import FileEdit
     from .hosts.http import EngineHttp
     from .hosts.service import Service
     from .hosts.transport import Transport
@@ -113,10 +114,10 @@ class HostSession:
         survey = await survey_change(state, change, self.sources, self.transport, self.service, times)
         config = state.config.value if state.config is not None else None
 
-        def render(command: tuple[str, ...]) -> str:
+        def render(command: tuple[str, ...]) -> tuple[FileEdit, ...]:
             assert config is not None
             try:
-                return self.service.render(config, command)
+                return self.service.edits(config, command)
             except HostError as error:
                 raise PlanError(str(error)) from None
 

@@ -34,11 +34,13 @@ async def survey_change(
         except (CommandError, KnobError):
             continue
     survey = await _drafter(survey, command, "drafter" in change.settings, state, sources, transport)
+    remarks: tuple[str, ...] = ()
     try:
-        problems = await service.check()
+        problems = await service.preflight()
+        remarks = tuple(line for line in await service.check() if line not in problems)
     except HostError as error:
         problems = (str(error),)
-    return replace(survey, unit_problems=problems, port_taken=await _port_taken(state, command, transport))
+    return replace(survey, unit_problems=problems, unit_remarks=remarks, port_taken=await _port_taken(state, command, transport))
 
 
 async def _drafter(

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..evidence.file_edits import Texts, dump_texts, load_texts, texts_digest
 from ..hosts.service import Service
 from ..hosts.transport import HostError, Transport
-from ..plan.maker import digest_of
 
 KEPT = 10
 """Confirmed configurations that are kept; older ones are removed."""
@@ -43,10 +43,10 @@ class ConfirmedStore:
         """Where a text is kept."""
         return f"{self._folder}/{name}"
 
-    async def keep_text(self, name: str, text: str) -> str:
-        """Keep a text; its path. Raises: HostFileError."""
+    async def keep_texts(self, name: str, texts: Texts) -> str:
+        """Keep texts of configuration files in one file; its path. Raises: HostFileError."""
         await self._transport.make_folder(self._folder)
-        await self._transport.write(self.path(name), text.encode(), mode=0o600)
+        await self._transport.write(self.path(name), dump_texts(texts).encode(), mode=0o600)
         await self._forget_old()
         return self.path(name)
 
@@ -56,11 +56,14 @@ class ConfirmedStore:
         for name in names[:-TEXTS_KEPT]:
             await self._transport.remove(self.path(name))
 
-    async def read_text(self, path: str) -> str:
-        """Raises: HostFileError."""
-        return (await self._transport.read(path)).decode("utf-8", "replace")
+    async def read_texts(self, path: str) -> Texts:
+        """Raises: HostError: there is no such file, or it is damaged."""
+        try:
+            return load_texts((await self._transport.read(path)).decode("utf-8", "replace"))
+        except ValueError:
+            raise HostError(f"{path} is damaged: it holds no texts of a configuration") from None
 
-    async def add(self, text: str, *, invocation_id: str, evidence: Sequence[str]) -> ConfirmedConfig:
+    async def add(self, texts: Texts, *, invocation_id: str, evidence: Sequence[str]) -> ConfirmedConfig:
         """Keep a configuration that has just been confirmed.
 
         Raises:
@@ -68,8 +71,8 @@ class ConfirmedStore:
         """
         now = await self._transport.now()
         name = f"confirmed-{int(now * 1000):015d}"
-        path = await self.keep_text(f"{name}.toml", text)
-        record = ConfirmedConfig(name, digest_of(text.encode()), now, invocation_id, tuple(evidence), path)
+        path = await self.keep_texts(f"{name}.texts", texts)
+        record = ConfirmedConfig(name, texts_digest(texts), now, invocation_id, tuple(evidence), path)
         data = {"digest": record.digest, "at": now, "invocation_id": invocation_id, "evidence": list(evidence)}
         await self._transport.write(self.path(f"{name}.json"), json.dumps(data, ensure_ascii=False).encode(), mode=0o600)
         for old in (await self.records())[KEPT:]:
@@ -93,7 +96,7 @@ class ConfirmedStore:
                         float(data["at"]),
                         str(data["invocation_id"]),
                         tuple(str(line) for line in data["evidence"]),
-                        self.path(f"{name}.toml"),
+                        self.path(f"{name}.texts"),
                     )
                 )
             except (HostError, ValueError, KeyError, TypeError):

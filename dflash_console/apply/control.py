@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from ..drift import DriftKind, truth_table
 from ..effective import UNGIVEN
+from ..evidence.file_edits import edits_between, texts_digest
 from ..hosts.service import RunState
 from ..hosts.transport import HostError
 from ..plan import Change, Mode, Plan, PlanError
-from ..plan.maker import digest_of, unified_diff
+from ..plan.maker import diff_of
 from ..plan.masking import mask_values, secret_values
 from ..session import HostSession
 from .asked import asked_changes, dialect_of
@@ -172,7 +173,7 @@ async def roll_back(
 async def _written_is_confirmed(session: HostSession) -> bool:
     """Whether the configuration file is the newest confirmed one, or none was ever confirmed."""
     records = await ConfirmedStore(session.transport, session.service).records()
-    written = digest_of((await session.service.configuration()).sources[0].text.encode())
+    written = texts_digest(session.service.restorable(await session.service.configuration()))
     return not records or records[0].digest == written
 
 
@@ -180,7 +181,7 @@ async def rollback_target(session: HostSession) -> ConfirmedConfig | None:
     """The newest confirmed configuration that differs from what is confirmed and running now."""
     records = await ConfirmedStore(session.transport, session.service).records()
     config, state = await session.service.configuration(), await session.service.state()
-    digest = digest_of(config.sources[0].text.encode())
+    digest = texts_digest(session.service.restorable(config))
     running = state.state is RunState.RUNNING
     for record in records:
         if record.digest != digest or not running or record.invocation_id != state.invocation_id:
@@ -196,15 +197,18 @@ async def plan_rollback(session: HostSession, record: ConfirmedConfig) -> Plan:
     base = await session.plan(Change({}, Mode.RESTART))
     store = ConfirmedStore(session.transport, session.service)
     try:
-        text = await store.read_text(record.text_path)
-        command = await session.service.command_with(text)
+        texts = await store.read_texts(record.text_path)
+        command = await session.service.command_with(texts)
+        now = session.service.restorable(await session.service.configuration())
     except HostError as error:
         raise PlanError(f"the confirmed configuration {record.name} cannot be read: {error}") from None
+    edits = edits_between(now, texts)
     secrets = secret_values((*base.command, *command), {})
     return replace(
         base,
-        new_text=text,
-        diff=mask_values(unified_diff(base.target, base.old_text, text), secrets),
+        target=", ".join(edit.path for edit in edits) or base.target,
+        edits=edits,
+        diff=mask_values(diff_of(edits), secrets),
         command=command,
         changes=asked_changes(command, base.command, dialect_of(session)),
         # The findings are about the configuration that is being left; this one is known to work.

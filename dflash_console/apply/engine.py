@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ..evidence.file_edits import digests_digest, new_texts, old_texts, reverse_edits, texts_digest
 from ..evidence.secrets import mask_text
 from ..history import Mark, MarkKind, OperationRow
 from ..hosts.http import EngineHttp
@@ -109,6 +110,8 @@ class _Run:
     def _begin(self) -> None:
         plan, session = self._plan, self._session
         pid, ticks = own_identity()
+        # A restart that writes nothing still counts on the files that it was planned with.
+        old, new = (texts_digest(old_texts(plan.edits)), texts_digest(new_texts(plan.edits))) if plan.edits else ("", "")
         self._journal.begin(
             OperationBegin(
                 operation_id=self._operation.operation_id,
@@ -120,8 +123,9 @@ class _Run:
                 console_pid=pid,
                 console_ticks=ticks,
                 target=plan.target,
-                old_digest=plan.digests.get(plan.target, ""),
-                new_digest=digest_of(plan.new_text.encode()),
+                paths=tuple(edit.path for edit in plan.edits) or tuple(plan.digests),
+                old_digest=old or digests_digest(plan.digests),
+                new_digest=new or digests_digest(plan.digests),
                 settings={change.knob: change.new for change in plan.changes},
                 hot_before=values_before(plan) if plan.mode is Mode.HOT else {},
                 old_invocation=plan.invocation_id,
@@ -147,7 +151,7 @@ class _Run:
                 raise StageFailed(Verdict.REFUSED, plan.errors[0].message)
             for path, digest in plan.digests.items():
                 try:
-                    found: str | None = digest_of(await session.transport.read(path))
+                    found: str | None = digest_of(await session.service.read(path))
                 except HostFileError:
                     found = None
                 if found != digest:
@@ -174,7 +178,7 @@ class _Run:
         if steps.written and not steps.restarted:
             # The engine that runs was never touched, so the file alone has to be as it was.
             try:
-                await self._session.service.write(self._plan.old_text, expect_digest=digest_of(self._plan.new_text.encode()))
+                await self._session.service.write(reverse_edits(self._plan.edits))
                 await self._session.service.reload()
             except HostError as problem:
                 text = f"{error.reason}; and the file could not be put back: {problem}"
@@ -216,8 +220,8 @@ class _Run:
         wanted = {change.knob: change.old for change in self._plan.changes if change.old is not None and change.knob in KNOBS}
         try:
             if written:
-                digest = digest_of(self._plan.new_text.encode())
-                await self._session.service.write(self._plan.old_text, expect_digest=digest)
+                await self._session.service.write(reverse_edits(self._plan.edits))
+                await self._session.service.reload()
             if len(before) < len(self._plan.hot_values):
                 raise HostError("the value before the change is not known")
             said = await take_back(self._session, before, wanted)
@@ -231,7 +235,9 @@ class _Run:
         # The confirmation stands even when there is no room to keep it; the next roll-back then goes to an older one.
         with contextlib.suppress(HostError):
             store = ConfirmedStore(self._session.transport, self._session.service)
-            await store.add(self._plan.new_text, invocation_id=invocation, evidence=evidence)
+            service = self._session.service
+            texts = service.restorable(await service.configuration())
+            await store.add(texts, invocation_id=invocation, evidence=evidence)
 
     def _remember(self, result: ApplyResult) -> None:
         settings = setting_words({change.knob: change.new for change in self._plan.changes})

@@ -168,7 +168,7 @@ class HotApply:
             return
         async with self._operation.stage("write", Verdict.WRITE_FAILED) as notes:
             if plan.writes:
-                await service.write(plan.new_text, expect_digest=plan.digests.get(plan.target))
+                await service.write(plan.edits)
                 self.written = True
                 await service.reload()
             notes.evidence = plan.target

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
@@ -37,12 +37,16 @@ class OperationBegin:
     console_pid: int
     console_ticks: int
     target: str = ""
+    paths: Sequence[str] = ()
+    """The files that it writes, or, when it writes nothing, those that it was planned with."""
     old_digest: str = ""
+    """Of the texts of all of them together, before."""
     new_digest: str = ""
+    """The same, as planned."""
     backup: str = ""
-    """Where the old text is kept on the host; empty when the operation writes nothing."""
+    """Where the old texts are kept on the host; empty when the operation writes nothing."""
     planned: str = ""
-    """Where the new text is kept on the host."""
+    """Where the new texts are kept on the host."""
     settings: Mapping[str, Value | None] = field(default_factory=dict)
     hot_before: Mapping[str, float] = field(default_factory=dict)
     """For a hot change: what was in effect, as numbers to post back."""

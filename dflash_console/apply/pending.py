@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 
+from ..evidence.file_edits import edits_between, reverse_edits, texts_digest
 from ..evidence.server import parse_server_info
 from ..hosts.service import RunState
 from ..hosts.transport import HostError, HostFileError
 from ..knobs import KNOBS, Value, find_knob
 from ..plan import KnobChange, Mode, Plan, Predictions
-from ..plan.maker import digest_of
 from ..proof import StartEvidence, proof_sources, proof_words, prove
 from ..session import HostSession
 from . import restart
@@ -49,18 +49,28 @@ async def examine(session: HostSession, operation: PendingOperation) -> Found:
     """Raises: HostError."""
     begin = operation.begin
     state = await session.service.state()
-    try:
-        digest = digest_of(await session.transport.read(begin.target)) if begin.target else ""
-    except HostFileError:
-        digest = ""
+    digest = texts_digest(await texts_now(session, begin.paths))
     writes = begin.old_digest != begin.new_digest
     return Found(
         written=writes and digest == begin.new_digest,
         restarted=state.invocation_id is not None and state.invocation_id != begin.old_invocation,
-        foreign=bool(begin.target) and digest not in (begin.old_digest, begin.new_digest),
+        foreign=bool(begin.paths) and digest not in (begin.old_digest, begin.new_digest),
         running=state.state in (RunState.RUNNING, RunState.STARTING),
         invocation_id=state.invocation_id,
     )
+
+
+async def texts_now(session: HostSession, paths: Iterable[str]) -> dict[str, str | None]:
+    """The texts of some files of the configuration. Raises: HostError: one is there and cannot be read."""
+    found: dict[str, str | None] = {}
+    for path in paths:
+        try:
+            found[path] = (await session.service.read(path)).decode("utf-8", "replace")
+        except HostFileError as error:
+            if not error.missing:
+                raise
+            found[path] = None
+    return found
 
 
 def discard(operation: PendingOperation) -> None:
@@ -113,10 +123,10 @@ class _Pending:
         """The plan as far as the journal and the kept texts give it back. Raises: HostError."""
         session, begin = self.session, self.begin
         config = await session.service.configuration()
-        old = new = config.sources[0].text
+        old = new = session.service.restorable(config)
         if begin.backup:
             store = ConfirmedStore(session.transport, session.service)
-            old, new = await store.read_text(begin.backup), await store.read_text(begin.planned)
+            old, new = await store.read_texts(begin.backup), await store.read_texts(begin.planned)
         old_command, command = await session.service.command_with(old), await session.service.command_with(new)
         dialect = dialect_of(session)
         changes = tuple(
@@ -129,8 +139,7 @@ class _Pending:
             unit=session.unit,
             mode=self.mode,
             target=begin.target,
-            old_text=old,
-            new_text=new,
+            edits=edits_between(old, new),
             diff="",
             command=command,
             old_command=old_command,
@@ -138,7 +147,7 @@ class _Pending:
             changes=changes or asked_changes(command, old_command, dialect),
             predictions=Predictions(),
             findings=(),
-            digests={begin.target: digest_of(new.encode())},
+            digests={},
             invocation_id=begin.old_invocation,
             drafter=drafter.value if drafter is not None else None,
         )
@@ -156,7 +165,7 @@ async def _resume(run: _Pending, found: Found) -> ApplyResult:
         return run.operation.result(Verdict.CANCELLED, "it was cut off before anything was changed; nothing is to be done")
     plan = await run.plan()
     # The text is in place already, so this plan writes nothing.
-    steps = RestartApply(run.session, replace(plan, old_text=plan.new_text), run.operation, run.journal, run.timeouts)
+    steps = RestartApply(run.session, replace(plan, edits=()), run.operation, run.journal, run.timeouts)
     if found.restarted:
         run.operation.invocation_id = found.invocation_id
         await steps.confirm(Before(run.begin.old_invocation, None, run.begin.cursor))
@@ -168,7 +177,8 @@ async def _resume(run: _Pending, found: Found) -> ApplyResult:
         with contextlib.suppress(HostError):
             store = ConfirmedStore(run.session.transport, run.session.service)
             invocation = run.operation.invocation_id or ""
-            await store.add(plan.new_text, invocation_id=invocation, evidence=[proof.words for proof in steps.proofs])
+            texts = run.session.service.restorable(await run.session.service.configuration())
+            await store.add(texts, invocation_id=invocation, evidence=[proof.words for proof in steps.proofs])
     return run.operation.result(verdict, f"taken up again after it was cut off: {words}")
 
 
@@ -209,7 +219,7 @@ async def _undo(run: _Pending, found: Found) -> ApplyResult:
     plan = await run.plan()
     if not found.restarted:
         async with run.operation.stage("write", Verdict.ROLLBACK_FAILED) as notes:
-            await run.session.service.write(plan.old_text, expect_digest=digest_of(plan.new_text.encode()))
+            await run.session.service.write(reverse_edits(plan.edits))
             await run.session.service.reload()
             notes.evidence = run.begin.target
         text = "rolled back: the file is as it was, and the engine had not been restarted"

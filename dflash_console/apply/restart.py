@@ -9,6 +9,7 @@ from ..drift import Verdict as RowVerdict
 from ..drift import truth_table
 from ..evidence.command import flag_value
 from ..evidence.engine_log import Phase, StartLog
+from ..evidence.file_edits import new_texts, old_texts
 from ..evidence.secrets import mask_argv
 from ..hosts.service import RunState, ServiceConfig
 from ..knobs import KNOBS, PLAIN, Source, find_knob
@@ -86,28 +87,31 @@ class RestartApply:
                 operation.skip(name, "the file stays as it is")
             return
         async with operation.stage("backup", Verdict.WRITE_FAILED) as notes:
-            path = await self._kept.keep_text(f"{operation.operation_id}.before", plan.old_text)
-            planned = await self._kept.keep_text(f"{operation.operation_id}.planned", plan.new_text)
+            path = await self._kept.keep_texts(f"{operation.operation_id}.before", old_texts(plan.edits))
+            planned = await self._kept.keep_texts(f"{operation.operation_id}.planned", new_texts(plan.edits))
             self._journal.note(backup=path, planned=planned)
             notes.evidence = path
         async with operation.stage("write", Verdict.WRITE_FAILED) as notes:
-            await service.write(plan.new_text, expect_digest=plan.digests.get(plan.target))
+            complaints = await service.check()
+            await service.write(plan.edits)
             self.written = True
             notes.evidence = plan.target
         async with operation.stage("verify unit", Verdict.WRITE_FAILED) as notes:
-            problems = await service.check()
+            # What it complained about before is not this change's doing.
+            problems = [line for line in await service.check() if line not in complaints]
             if problems:
                 raise StageFailed(Verdict.WRITE_FAILED, f"the service manager refuses the new configuration: {problems[0]}")
-            notes.evidence = "no complaints"
+            notes.evidence = "no new complaints" if complaints else "no complaints"
         async with operation.stage("reload", Verdict.WRITE_FAILED) as notes:
             await service.reload()
-            found = (await service.configuration()).command
-            if found != plan.command:
+            config = await service.configuration()
+            found = config.loaded if service.loads_on_reload and config.loaded is not None else config.command
+            if found != plan.command or config.command != plan.command:
                 shown = " ".join(mask_argv(found))
-                raise StageFailed(
-                    Verdict.WRITE_FAILED, f"the effective command is not the planned one, another file wins: {shown}"
-                )
-            notes.evidence = "the effective command is the planned one"
+                winner = f"{config.command_path} wins" if config.command_path else "another file wins"
+                raise StageFailed(Verdict.WRITE_FAILED, f"the effective command is not the planned one, {winner}: {shown}")
+            loaded = "the manager has loaded exactly the planned command"
+            notes.evidence = loaded if service.loads_on_reload else "the effective command is the planned one"
 
     async def _drain(self) -> None:
         async with self._operation.stage("drain", Verdict.TIMED_OUT) as notes:

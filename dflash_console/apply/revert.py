@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from ..effective import UNGIVEN
 from ..evidence.command import flag_value
+from ..evidence.file_edits import reverse_edits
 from ..hosts.transport import HostError
 from ..knobs import Value, find_knob
 from ..plan import KnobChange, Mode, Plan
-from ..plan.maker import digest_of
 from ..session import HostSession
 from .journal import OperationJournal
 from .judge import overall
@@ -73,7 +73,7 @@ async def _stop_again(session: HostSession, plan: Plan, failed: ApplyResult, *, 
     try:
         await session.service.stop()
         if written:
-            await session.service.write(plan.old_text, expect_digest=digest_of(plan.new_text.encode()))
+            await session.service.write(reverse_edits(plan.edits))
             await session.service.reload()
     except HostError as error:
         text = f"{failed.reason}; and the roll-back failed: {error}"
@@ -84,16 +84,15 @@ async def _stop_again(session: HostSession, plan: Plan, failed: ApplyResult, *, 
 def backwards(plan: Plan, command: tuple[str, ...], *, written: bool) -> Plan:
     """The plan that undoes ``plan``: old text for new, and the values that the old command asks for."""
     changes = tuple(replace(change, old=change.new, new=_asked(plan.old_command, change)) for change in plan.changes)
-    text_now = plan.new_text if written else plan.old_text
     return replace(
         plan,
         mode=Mode.RESTART,
-        old_text=text_now,
-        new_text=plan.old_text,
+        edits=reverse_edits(plan.edits) if written else (),
         command=plan.old_command if written else command,
         changes=changes,
         findings=(),
-        digests={plan.target: digest_of(text_now.encode())},
+        # What was written is checked when it is written back.
+        digests={},
     )
 
 

@@ -9,7 +9,7 @@ from ..knobs import KNOBS, OFF, TRUTH_KNOBS, Knob, Source
 from ..state import HostState, RunState
 from .causes import disagreement, judge, older_words, with_verdict
 from .comparing import said, shown, wanted
-from .verdicts import COMPACT_CACHE, RESTART_KEY, SPECULATION_KEY, DriftKind, TruthRow, TruthTable, Verdict
+from .verdicts import COMPACT_CACHE, DROP_IN, RESTART_KEY, SPECULATION_KEY, DriftKind, TruthRow, TruthTable, Verdict
 
 
 def witnesses_of(state: HostState) -> Witnesses:
@@ -18,7 +18,7 @@ def witnesses_of(state: HostState) -> Witnesses:
     stopped = state.service is not None and state.service.value.state in (RunState.STOPPED, RunState.FAILED, RunState.MISSING)
     return Witnesses(
         command=config.command if config is not None else None,
-        command_file=config.sources[-1].path if config is not None and config.sources else "unit file",
+        command_file=(config.command_path or config.sources[-1].path) if config is not None and config.sources else "unit file",
         loaded=config.loaded if config is not None else None,
         argv=state.process.value.argv if state.process is not None else None,
         server=state.server.value if state.server is not None else None,
@@ -51,6 +51,9 @@ def truth_table(state: HostState) -> TruthTable:
         given |= {Source.UNIT: flag.unit, Source.PROCESS: flag.process}
         message = f"{older_words(older)}: {said(flag.unit)} in the unit file, {said(flag.process)} in the process"
         rows.append(TruthRow(flag.name, flag.flag, given, Verdict.DRIFT, message, RESTART_KEY, DriftKind.PROCESS_OLDER))
+    if shadowed := state.config.value.shadowed if state.config is not None else "":
+        absent = {source: Reading(Known.ABSENT, why="is no setting") for source in Source}
+        rows.append(TruthRow(DROP_IN, "Console's drop-in", absent, Verdict.DRIFT, shadowed, "", DriftKind.SHADOWED))
     return TruthTable(tuple(rows))
 
 

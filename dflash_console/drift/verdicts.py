@@ -10,6 +10,8 @@ from ..evidence.reading import Known, Reading
 from ..knobs import Source
 
 COMPACT_CACHE = "compact_cache"
+DROP_IN = "drop_in"
+"""The row of the console's own drop-in; it is no setting."""
 RESTART_KEY = "r"
 APPLY_KEY = "a"
 SPECULATION_KEY = "s"
@@ -62,11 +64,19 @@ class DriftKind(Enum):
     WINDOW_NOT_READ = "build does not say whether it reads the layers' window"
     ACCEPTANCE = "acceptance out of the ordinary"
     SPECULATION_OFF = "speculation switched off"
+    SHADOWED = "the drop-in hides a change of the unit"
     FOLLOWS = "follows from the row above"
 
 
 _WARNINGS = frozenset(
-    {DriftKind.HOT_NOT_WRITTEN, DriftKind.UNLIKE_TRAINING, DriftKind.DUPLICATE, DriftKind.SPECULATION_OFF, DriftKind.ACCEPTANCE}
+    {
+        DriftKind.SHADOWED,
+        DriftKind.HOT_NOT_WRITTEN,
+        DriftKind.UNLIKE_TRAINING,
+        DriftKind.DUPLICATE,
+        DriftKind.SPECULATION_OFF,
+        DriftKind.ACCEPTANCE,
+    }
 )
 
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from .secrets import mask_argv
 from .unit import UnitCommand, UnitSource, read_unit
 from .unit_command import UnitFiles
 from .unit_text import parse_unit
@@ -58,9 +59,9 @@ class Shadow:
 
     @property
     def words(self) -> str:
-        """The words of the base that changed: ``-8 +16``. They may hold secrets."""
-        before = [word for command in self.was for word in (command.prefix, *command.words) if word]
-        after = [word for command in self.now for word in (command.prefix, *command.words) if word]
+        """The words of the base that changed, secrets masked: ``-8 +16``."""
+        before = [word for command in self.was for word in mask_argv((command.prefix, *command.words)) if word]
+        after = [word for command in self.now for word in mask_argv((command.prefix, *command.words)) if word]
         parts = []
         for start, end, other_start, other_end in differences(before, after):
             parts += [f"-{word}" for word in before[start:end]] + [f"+{word}" for word in after[other_start:other_end]]

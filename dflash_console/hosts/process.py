@@ -10,13 +10,13 @@ import contextlib
 import fcntl
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from ..evidence.journal import LogLine
 from . import proc
 from .process_log import ProcessLog
-from .service import ConfigSource, RunState, ServiceConfig, ServiceState
+from .service import ConfigSource, FileEdit, RunState, ServiceConfig, ServiceState, Texts
 from .supervisor_state import STATE_NAME, UNIT_NAME, SupervisorState, load_state
 from .transport import HostError, HostFileError, Transport
 from .unit_file import UnitFileError, parse_unit_file, replace_command
@@ -104,31 +104,52 @@ class ProcessService:
     def target(self, config: ServiceConfig) -> str:
         return self._path
 
-    def render(self, config: ServiceConfig, command: tuple[str, ...]) -> str:
+    @property
+    def loads_on_reload(self) -> bool:
+        """The supervisor reads the file at each start, and shows what the newest start was given."""
+        return False
+
+    def edits(self, config: ServiceConfig, command: tuple[str, ...]) -> tuple[FileEdit, ...]:
+        old = config.sources[0].text
         try:
-            return replace_command(config.sources[0].text, command)
+            new = replace_command(old, command)
+        except UnitFileError as error:
+            raise HostError(f"{self._path}: {error}") from None
+        return (FileEdit(self._path, old, new),) if new != old else ()
+
+    def restorable(self, config: ServiceConfig) -> Texts:
+        return {self._path: config.sources[0].text}
+
+    async def command_with(self, texts: Texts) -> tuple[str, ...]:
+        text = texts.get(self._path)
+        try:
+            return parse_unit_file(text).command if text is not None else (await self.configuration()).command
         except UnitFileError as error:
             raise HostError(f"{self._path}: {error}") from None
 
-    async def command_with(self, text: str) -> tuple[str, ...]:
-        try:
-            return parse_unit_file(text).command
-        except UnitFileError as error:
-            raise HostError(f"{self._path}: {error}") from None
+    async def read(self, path: str) -> bytes:
+        return await self._transport.read(path)
 
-    async def write(self, text: str | None, *, expect_digest: str | None) -> None:
-        try:
-            found = ConfigSource(self._path, (await self._transport.read(self._path)).decode("utf-8", "replace")).digest
-        except HostFileError as error:
-            if not error.missing:
-                raise
-            found = None
-        if found != expect_digest:
-            raise HostError(f"{self._path} was changed by someone else meanwhile; nothing was written, look at it and plan again")
-        if text is None:
-            await self._transport.remove(self._path)
-        else:
-            await self._transport.write(self._path, text.encode(), mode=0o600)
+    async def write(self, edits: Sequence[FileEdit]) -> None:
+        for edit in edits:
+            try:
+                found: str | None = (await self._transport.read(edit.path)).decode("utf-8", "replace")
+            except HostFileError as error:
+                if not error.missing:
+                    raise
+                found = None
+            if found != edit.old:
+                raise HostError(
+                    f"{edit.path} was changed by someone else meanwhile; nothing was written, look at it and plan again"
+                )
+            # There is but one file, so nothing can be written by half.
+            if edit.new is None:
+                await self._transport.remove(edit.path)
+            else:
+                await self._transport.write(edit.path, edit.new.encode(), mode=0o600)
+
+    async def preflight(self) -> tuple[str, ...]:
+        return await self.check()
 
     async def check(self) -> tuple[str, ...]:
         config = await self.configuration()

@@ -7,12 +7,14 @@ to exactly one start. Confirmation stands on these two facts and never on a cloc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from ..evidence.file_edits import FileEdit as FileEdit
+from ..evidence.file_edits import Texts as Texts
 from ..evidence.journal import LogLine
 
 
@@ -74,24 +76,10 @@ class ServiceConfig:
     shadowed: str = ""
     """How the console's own file hides a later change of what it was made from; empty when it does not."""
     folders: Mapping[str, float | None] = field(default_factory=dict)
-    """Folders in which files of the configuration may appear, with the times of their last change (``None``: not there)."""
+    """Folders in which files of the configuration may appear, and files that are named and not there, with the times of their
+    last change (``None``: not there)."""
     command_path: str = ""
     """The file in which the effective command stands; empty = the last source."""
-
-
-@dataclass(frozen=True)
-class FileEdit:
-    """One file that a change writes. Texts may hold keys and so never take part in ``repr``."""
-
-    path: str
-    old: str | None = field(repr=False)
-    """``None`` = the file must not exist."""
-    new: str | None = field(repr=False)
-    """``None`` = the file is removed."""
-
-    @property
-    def reverse(self) -> FileEdit:
-        return FileEdit(self.path, self.new, self.old)
 
 
 class Service(Protocol):
@@ -110,25 +98,42 @@ class Service(Protocol):
     async def configuration(self) -> ServiceConfig:
         """Raises: HostError: the configuration is missing or cannot be read."""
 
+    @property
+    def loads_on_reload(self) -> bool:
+        """Whether :meth:`reload` loads the command, so that what is loaded can be compared before a restart."""
+
     def target(self, config: ServiceConfig) -> str:
-        """The file that :meth:`write` would change for this configuration."""
+        """The file that a change is written to when nothing speaks for another."""
 
-    def render(self, config: ServiceConfig, command: tuple[str, ...]) -> str:
-        """The new text of :meth:`target` with ``command`` in place of the effective one; nothing else changes."""
+    def edits(self, config: ServiceConfig, command: tuple[str, ...]) -> tuple[FileEdit, ...]:
+        """The edits that make ``command`` the effective one, each where its words stand; nothing else changes.
 
-    async def command_with(self, text: str) -> tuple[str, ...]:
-        """The effective command if :meth:`target` held ``text``. Raises: HostError: it is no configuration."""
+        Raises:
+            HostError: it cannot be written; the message says why (another file would win …).
+        """
 
-    async def write(self, text: str | None, *, expect_digest: str | None) -> None:
-        """Replace the text of the target file atomically (``None`` removes it), refusing when the present text's digest is
-        not ``expect_digest`` (``None`` = the file must not exist).
+    def restorable(self, config: ServiceConfig) -> Texts:
+        """The files that a roll-back may write, with their texts now."""
+
+    async def command_with(self, texts: Texts) -> tuple[str, ...]:
+        """The effective command if these files held these texts. Raises: HostError: it is no configuration."""
+
+    async def read(self, path: str) -> bytes:
+        """A file of the configuration, with root's rights where they are needed and to be had. Raises: HostFileError."""
+
+    async def write(self, edits: Sequence[FileEdit]) -> None:
+        """Write each file whole, or none of them when one cannot be written or does not hold its old text any more.
 
         Raises:
             HostError: changed meanwhile, no space, not allowed …
         """
 
     async def check(self) -> tuple[str, ...]:
-        """What the service manager would complain about, in its words (``systemd-analyze verify``)."""
+        """What the service manager complains about, in its words (``systemd-analyze verify``). Some of it may be old and
+        harmless: compare before and after a write."""
+
+    async def preflight(self) -> tuple[str, ...]:
+        """What would make a change fail for certain, found without changing anything: missing rights, a broken configuration."""
 
     async def reload(self) -> None:
         """Make the manager read the files again. Raises: HostError."""

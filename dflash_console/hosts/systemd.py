@@ -11,18 +11,18 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from ..evidence.journal import LogLine
-from ..evidence.unit_command import expand_loaded, view_command
-from ..evidence.unit_drop_in import NAME, RebaseError, find_shadow, rebase
+from ..evidence.unit_command import CommandView, expand_loaded, specifier_values, view_command
+from ..evidence.unit_drop_in import NAME, RebaseError, Shadow, find_shadow, rebase
 from ..evidence.unit_edit import Places, UnitEditError, write_command
-from ..evidence.unit_specifiers import UnitName
+from ..evidence.unit_specifiers import UnitName, replace_specifiers
 from .address import engine_address
 from .journald import Journal
-from .service import ConfigSource, FileEdit, RunState, ServiceConfig, ServiceState
+from .service import ConfigSource, FileEdit, RunState, ServiceConfig, ServiceState, Texts
 from .systemd_access import Privileges, find_privileges
 from .systemd_files import FoundFiles, UnitFileStore
 from .systemd_jobs import UnitJobs
 from .systemd_lock import hold_lock
-from .systemd_manager import Manager, Scope
+from .systemd_manager import Manager, Scope, said_lines
 from .systemd_state import service_state
 from .transport import HostError, HostFileError, Transport
 
@@ -96,6 +96,7 @@ class SystemdService:
         problems = [*found.unreadable.values(), *view.problems]
         if view.unit.refused and not found.unreadable:
             problems.append(f"{found.layout.fragment or self._unit}: {view.unit.refused}")
+        problems += _missing_files(found, view)
         if found.unreadable and loaded is not None:
             # What systemd has loaded is known to anyone; a guess from a part of the files would not be.
             command = loaded
@@ -106,9 +107,9 @@ class SystemdService:
             loaded=loaded,
             environment={name: entry.value for name, entry in view.environment.items()},
             problems=tuple(problems),
-            shadowed=f"{shadow.path} hides a change of the unit's own command" if shadow is not None else "",
+            shadowed=_shadow_words(shadow) if shadow is not None else "",
             command_path=view.command.path if view.command is not None else "",
-            folders=await self._files.folders(self._folder),
+            folders={**await self._files.folders(self._folder), **dict.fromkeys(found.absent)},
         )
 
     def target(self, config: ServiceConfig) -> str:
@@ -136,7 +137,12 @@ class SystemdService:
         found = self._read()
         return _edits(found, {self.drop_in: None})
 
-    async def command_with(self, texts: Mapping[str, str | None]) -> tuple[str, ...]:
+    def restorable(self, config: ServiceConfig) -> Texts:
+        found = self._read()
+        ours = {self.drop_in, *self._places(found).own}
+        return {self.drop_in: None} | {path: text for path, text in _texts(found).items() if path in ours}
+
+    async def command_with(self, texts: Texts) -> tuple[str, ...]:
         if self._found is None:
             await self.configuration()
         files = self._read().files
@@ -178,7 +184,7 @@ class SystemdService:
             if strict and _STRICT.partition("=")[0].lstrip("-") in text and "nrecognized option" in text:
                 continue
             break
-        lines = tuple(line.strip() for line in text.splitlines() if line.strip())
+        lines = tuple(said_lines(done.stderr))
         if not lines and not done.ok:
             return (f"systemd-analyze verify {self._unit} fails with status {done.status} and says nothing",)
         return lines
@@ -282,6 +288,24 @@ def full_name(unit: str) -> str:
     if not allowed or len(name) > 255 or name.startswith((".", "-", "@")) or UnitName(name).stem.endswith("@"):
         raise HostError(f"{unit!r} is no service's name; a template needs its instance (sgl@a.service)")
     return name
+
+
+def _missing_files(found: FoundFiles, view: CommandView) -> list[str]:
+    values = specifier_values(found.files)
+    named = [(file, replace_specifiers(file.path, values).value) for file in view.unit.environment_files if not file.optional]
+    return [
+        f"{file.named_in}:{file.line}: {path} does not exist, so systemd cannot start the unit"
+        for file, path in named
+        if path in found.absent
+    ]
+
+
+def _shadow_words(shadow: Shadow) -> str:
+    changed = f" ({shadow.words})" if shadow.words else ""
+    return (
+        f"{shadow.path} hides a change of the unit's own command{changed}: rebase it to take the change over, or release it to "
+        "go back to the unit's own command"
+    )
 
 
 def _texts(found: FoundFiles) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .systemd_manager import Manager, said
+from .systemd_manager import Manager, bare_commands, said
 from .transport import HostError
 
 _MANAGE, _RELOAD = "org.freedesktop.systemd1.manage-units", "org.freedesktop.systemd1.reload-daemon"
@@ -87,10 +87,10 @@ class _Look:
         facts = await self._manager.facts()
         if facts.elevation.possible:
             return Right(True, "systemd does what root asks" if facts.uid == 0 else "systemd does what is asked")
-        verb = ["systemctl", "restart", self._unit]
-        listed = await self._output(["sudo", "-n", "-l", "--", *verb])
-        if listed is not None and "NOPASSWD" in (await self._output(["sudo", "-n", "-l"]) or ""):
-            return Right(True, f"a rule of sudo's allows {' '.join(verb)}")
+        for verb in bare_commands(["restart", self._unit]):
+            listed = await self._holds(["sudo", "-n", "-l", "--", *verb])
+            if listed and "NOPASSWD" in (await self._output(["sudo", "-n", "-l"]) or ""):
+                return Right(True, f"a rule of sudo's allows {' '.join(verb)}")
         polkit = [await self._polkit(action) for action in (_MANAGE, _RELOAD)]
         if all(polkit):
             return Right(True, f"a polkit rule allows {facts.user} to manage units")

@@ -57,6 +57,8 @@ class FoundFiles:
     mtimes: dict[str, float]
     unreadable: dict[str, str]
     """Path → why a file that counts cannot be read."""
+    absent: tuple[str, ...] = ()
+    """Environment files that are named and not there."""
 
 
 class UnitFileStore:
@@ -85,7 +87,8 @@ class UnitFileStore:
         sources = tuple(UnitSource(path, text.text) for path, text in texts.items() if text.text is not None)
         specifiers = await self._values(sources)
         files = UnitFiles(self._unit, sources, specifiers=specifiers)
-        env = await self._env_files(files)
+        named = await self._env_files(files)
+        env = {path: text for path, text in named.items() if not text.missing}
         unreadable.update({path: text.why for path, text in env.items() if text.text is None})
         files = UnitFiles(
             self._unit,
@@ -95,7 +98,7 @@ class UnitFileStore:
             await self._ambient(sources),
         )
         mtimes = {path: text.mtime for path, text in {**texts, **env}.items() if text.mtime is not None}
-        return FoundFiles(files, layout, mtimes, unreadable)
+        return FoundFiles(files, layout, mtimes, unreadable, tuple(path for path in named if path not in env))
 
     async def read(self, path: str) -> bytes:
         """A file's bytes, with root's rights when this user may not read it. Raises: HostFileError."""
@@ -178,7 +181,7 @@ class UnitFileStore:
             for each in await self._expand(path) if _GLOB & set(path) else (path,):
                 paths[each] = None
         texts = await asyncio.gather(*(self._text(path) for path in paths))
-        return {path: text for path, text in zip(paths, texts, strict=True) if text.text is not None or not text.missing}
+        return dict(zip(paths, texts, strict=True))
 
     async def _expand(self, pattern: str) -> Iterable[str]:
         from fnmatch import fnmatchcase

@@ -152,6 +152,8 @@ def _survey(case: Case) -> Iterator[Finding]:
         return
     for problem in case.survey.unit_problems:
         yield _error("unit_broken", problem)
+    for remark in case.survey.unit_remarks:
+        yield _warning("unit_remark", f"the service manager says of the unit as it is: {remark}")
     if case.survey.port_taken:
         yield _error("port_busy", "the port is in use by another program: the engine could not listen; choose another --port")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..effective import configured, in_effect
 from ..evidence.command import CommandError, find_engine, no_engine, set_flag
+from ..evidence.file_edits import FileEdit
 from ..evidence.reading import Known
 from ..evidence.secrets import mask_argv
 from ..evidence.server import Dialect
@@ -20,8 +21,8 @@ from .masking import mask_values, secret_values
 from .predict import Wanted, predict
 from .records import Change, KnobChange, Mode, Plan, PlanError, Survey
 
-Render = Callable[[tuple[str, ...]], str]
-"""The text of the target file with a given command in place of the present one. May raise PlanError."""
+Render = Callable[[tuple[str, ...]], tuple[FileEdit, ...]]
+"""The edits of files that make a given command the effective one. May raise PlanError."""
 
 
 def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, render: Render) -> Plan:
@@ -29,8 +30,8 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
 
     Args:
         survey: what was asked of the host for this change.
-        target: the file that would be written.
-        render: makes its text.
+        target: the file that is written when nothing speaks for another.
+        render: makes the edits.
 
     Raises:
         PlanError: the service or its configuration is not known, no engine is named in the command, or a setting is unknown.
@@ -40,7 +41,7 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
         raise PlanError(f"no plan can be made without the configuration: {why}")
     config = state.config.value
     if config.problems:
-        raise PlanError(f"the configuration is broken, mend it first: {config.problems[0]}")
+        raise PlanError(f"no plan can be made, the configuration has to be mended first: {config.problems[0]}")
     if find_engine(config.command) is None:
         raise PlanError(f"{no_engine(config.command)}, so it cannot be edited here")
     try:
@@ -51,8 +52,7 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
     mode, refusals = choose_mode(state, change)
     written = change.settings if mode is Mode.RESTART or change.persist else {}
     command = _command(config.command, {name: value for name, value in written.items() if find_knob(name).flags})
-    old_text = next((source.text for source in config.sources if source.path == target), "")
-    new_text = old_text if command == config.command else render(command)
+    edits = () if command == config.command else render(command)
     changes = _changes(state, change, mode, quiet=quiet_log(command))
     case = Case(state, change, mode, survey, config.command, command, changes, command != config.command, refusals)
     secrets = secret_values((*config.command, *command), config.environment)
@@ -61,10 +61,9 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
         host=state.host,
         unit=state.unit,
         mode=mode,
-        target=target,
-        old_text=old_text,
-        new_text=new_text,
-        diff=mask_values(unified_diff(target, old_text, new_text), secrets),
+        target=", ".join(edit.path for edit in edits) or target,
+        edits=edits,
+        diff=mask_values(diff_of(edits), secrets),
         command=command,
         old_command=config.command,
         shown_command=mask_argv(command),
@@ -94,6 +93,11 @@ def unified_diff(path: str, old: str, new: str) -> str:
     """A unified diff with three lines of context; empty when the texts are equal."""
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), f"{path} (now)", f"{path} (planned)", lineterm="")
     return "\n".join(lines)
+
+
+def diff_of(edits: Iterable[FileEdit]) -> str:
+    """The diffs of all edits, one after the other. Not masked."""
+    return "\n".join(unified_diff(edit.path, edit.old or "", edit.new or "") for edit in edits)
 
 
 def _command(command: tuple[str, ...], settings: dict[str, Value | None]) -> tuple[str, ...]:

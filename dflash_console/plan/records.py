@@ -8,6 +8,7 @@ from enum import Enum
 
 from engine_launch.spec.drafter_config import DrafterConfig
 
+from ..evidence.file_edits import FileEdit
 from ..knobs import Source, Value
 
 
@@ -104,6 +105,9 @@ class Survey:
     port_taken: bool = False
     """Something that is not this service listens on the port that the plan would use."""
     unit_problems: tuple[str, ...] = ()
+    """What would make the change fail for certain."""
+    unit_remarks: tuple[str, ...] = ()
+    """What the service manager complains about already, and runs the unit nevertheless."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -117,9 +121,9 @@ class Plan:
     mode: Mode
     """``HOT`` or ``RESTART``, never ``AUTO``."""
     target: str
-    """The file that would be written."""
-    old_text: str = field(repr=False)
-    new_text: str = field(repr=False)
+    """The file that would be written; several, comma-separated."""
+    edits: tuple[FileEdit, ...]
+    """Every file that would change."""
     diff: str
     """Unified; empty when no file would change."""
     command: tuple[str, ...] = field(repr=False)
@@ -146,8 +150,8 @@ class Plan:
 
     @property
     def writes(self) -> bool:
-        """Whether the configuration file would change."""
-        return self.new_text != self.old_text
+        """Whether a file of the configuration would change."""
+        return bool(self.edits)
 
     @property
     def errors(self) -> tuple[Finding, ...]:

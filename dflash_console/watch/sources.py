@@ -56,6 +56,13 @@ class Sources:
                     return True
             except HostFileError:
                 return True
+        for folder, changed in config.folders.items():
+            try:
+                now: float | None = (await self._transport.stat(folder)).mtime
+            except HostFileError:
+                now = None
+            if now != changed:
+                return True
         return False
 
     async def process(self, pid: int) -> ProcessEvidence:

@@ -141,7 +141,9 @@ class Watcher:
             if service is None:
                 self._publish()
                 return
-            await self._poll_config(renewed=before is None or before.invocation_id != service.invocation_id)
+            # The manager's view may change without a file's: a daemon-reload, a drop-in in a folder that is new.
+            known = (before.invocation_id, before.config_mark) if before is not None else None
+            await self._poll_config(renewed=known != (service.invocation_id, service.config_mark))
             await self._poll_process(service.main_pid)
             if before != service:
                 # The engine may be slow to answer now; that it was started or stopped must not wait for that.

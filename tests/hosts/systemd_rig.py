@@ -19,6 +19,12 @@ while :; do sleep 0.2; done
 """
 
 
+_CLEAN = """
+systemctl kill -s KILL "$1"; systemctl stop "$1"; systemctl reset-failed "$1"
+rm -rf "/etc/systemd/system/$1" "/etc/systemd/system/$1.d"
+"""
+
+
 class UserTransport(InsideTransport):
     """As :class:`InsideTransport`, with files too read and written as the user, so that what is not allowed fails."""
 
@@ -96,14 +102,7 @@ class Rig:
 
     def clean(self) -> None:
         for name in self._made:
-            self.host.exec(
-                "sh",
-                "-c",
-                'systemctl kill -s KILL "$1"; systemctl stop "$1"; systemctl reset-failed "$1"; rm -rf "/etc/systemd/system/$1" "/etc/systemd/system/$1.d"',
-                "sh",
-                name,
-                check=False,
-            )
+            self.host.exec("sh", "-c", _CLEAN, "sh", name, check=False)
         self.reload()
 
 

@@ -109,7 +109,7 @@ async def test_the_old_spelling_of_the_flag_is_kept(make_unit: MakeUnit, tmp_pat
     async with session_on(tmp_path) as session:
         plan = await session.plan(Change({"draft_window": 1024}, Mode.RESTART))
         assert '+    "--speculative-dflash-draft-window-size=1024",' in plan.diff
-        assert plan.new_text == unit.file.read_text().replace("=512", "=1024")
+        assert plan.edits[0].new == unit.file.read_text().replace("=512", "=1024")
 
 
 async def test_a_plain_restart_proves_what_the_file_asks_for(make_unit: MakeUnit, tmp_path: Path) -> None:

@@ -217,8 +217,7 @@ async def test_the_configuration_tells_what_is_written_from_what_was_loaded(make
     await ready(unit)
     config = await unit.service.configuration()
     assert config.loaded == config.command
-    text = unit.service.render(config, (*config.command, "--speculative-draft-window-size", "512"))
-    await unit.service.write(text, expect_digest=config.sources[0].digest)
+    await unit.service.write(unit.service.edits(config, (*config.command, "--speculative-draft-window-size", "512")))
     changed = await unit.service.configuration()
     assert changed.command[-1] == "512"
     assert changed.loaded == config.command
@@ -229,7 +228,7 @@ async def test_a_write_is_refused_when_someone_changed_the_file_meanwhile(make_u
     config = await unit.service.configuration()
     unit.file.write_text(unit.file.read_text() + "# by hand\n")
     with pytest.raises(HostError, match="changed by someone else"):
-        await unit.service.write("x", expect_digest=config.sources[0].digest)
+        await unit.service.write(unit.service.edits(config, (*config.command, "x")))
     assert unit.file.read_text().endswith("# by hand\n")
 
 

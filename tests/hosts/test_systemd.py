@@ -31,7 +31,7 @@ async def rig(testhost: TestHost) -> AsyncIterator[Rig]:
 async def test_a_unit_that_is_not_there_is_missing_and_says_so(rig: Rig) -> None:
     state = await rig.service("nowhere").state()
     assert (state.state, state.detail) == (RunState.MISSING, "there is no unit nowhere.service")
-    with pytest.raises(HostError, match="there is no unit nowhere.service on"):
+    with pytest.raises(HostError, match=r"there is no unit nowhere\.service on"):
         await rig.service("nowhere").configuration()
 
 
@@ -80,7 +80,7 @@ async def test_a_unit_that_systemd_refuses_is_failed_with_its_words(rig: Rig) ->
     config = await service.configuration()
     assert "more than one ExecStart=" in " ".join(config.problems)
     assert any("more than one ExecStart=" in line for line in await service.check())
-    with pytest.raises(HostError, match="bad unit file|bad-setting|has a bad unit file"):
+    with pytest.raises(HostError, match="has a bad unit file"):
         await service.start()
 
 
@@ -105,7 +105,7 @@ async def test_a_start_that_the_limit_refuses_is_a_refusal_with_its_reason_and_t
     service = rig.service("b2-limit")
     await service.start()
     await service.restart()
-    with pytest.raises(HostError, match="systemd did not restart b2-limit.service: it was started too often"):
+    with pytest.raises(HostError, match=r"systemd did not restart b2-limit\.service: it was started too often"):
         await service.restart()
     state = await service.state()
     assert (state.state, state.result) == (RunState.FAILED, "start-limit-hit")
@@ -172,11 +172,8 @@ async def test_files_are_found_in_the_order_in_which_systemd_reads_them(rig: Rig
         # systemd names the link that hides a drop-in too; there is nothing in it.
         assert [source.path for source in config.sources] == [path for path in shown if "05-short" not in path]
     finally:
-        rig.host.exec(
-            "sh",
-            "-c",
-            "cd /etc/systemd/system; rm -rf b2-a-b@x.service.d b2-a-b@.service.d b2-a-.service.d b2-.service.d service.d /run/systemd/system/b2-a-b@x.service.d",
-        )
+        folders = "b2-a-b@x.service.d b2-a-b@.service.d b2-a-.service.d b2-.service.d service.d"
+        rig.host.exec("sh", "-c", f"cd /etc/systemd/system; rm -rf {folders} /run/systemd/system/b2-a-b@x.service.d")
 
 
 async def test_a_change_is_what_systemd_loads_and_the_process_gets(rig: Rig) -> None:
@@ -223,7 +220,7 @@ FIXED = (
 
 
 async def test_real_systemd_gets_exactly_the_planned_arguments(rig: Rig) -> None:
-    """The property that a change rests on, with the real reader of units: written here, read back over D-Bus and from the process."""
+    """The property that a change rests on, with the real reader of units: read back over D-Bus, and from the process."""
     batches: list[list[str]] = [list(FIXED)]
     strategy = st.lists(NASTY, min_size=6, max_size=6)
     seen: list[list[str]] = []

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dflash_console.evidence.engine_log import StartLog
+from dflash_console.evidence.file_edits import FileEdit
 from dflash_console.evidence.gpu import GpuRow
 from dflash_console.evidence.journal import LogLine
 from dflash_console.evidence.metrics import Rates
@@ -97,6 +98,10 @@ DRAFTER = parse_drafter_config(
 """A drafter with three sliding layers of four, trained with a window of 512."""
 
 TARGET = "/home/me/.local/state/ddtree-console/services/ddtree-embedded/service.toml"
+
+
+def _edits(command: Sequence[str]) -> tuple[FileEdit, ...]:
+    return (FileEdit(TARGET, unit_text(COMMAND), unit_text(command)),)
 
 
 def unit_text(command: Sequence[str]) -> str:
@@ -248,7 +253,7 @@ class RecordedLink:
         self.asked.append((settings, mode))
         change = Change(dict(settings), mode, persist)
         try:
-            return make_plan(state, change, self.survey, target=TARGET, render=unit_text)
+            return make_plan(state, change, self.survey, target=TARGET, render=_edits)
         except PlanError as error:
             raise LinkError(str(error)) from None
 

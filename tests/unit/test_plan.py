@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dflash_console.apply.revert import backwards
 from dflash_console.evidence.command import flag_value
 from dflash_console.evidence.engine_log import StartLog
+from dflash_console.evidence.file_edits import FileEdit
 from dflash_console.evidence.journal import LogLine
 from dflash_console.evidence.metrics import Rates
 from dflash_console.evidence.process import ProcessEvidence
@@ -105,11 +106,19 @@ def plan(
     *,
     persist: bool = False,
 ) -> Plan:
-    def render(command: tuple[str, ...]) -> str:
+    def render(command: tuple[str, ...]) -> tuple[FileEdit, ...]:
         assert known.config is not None
-        return replace_command(known.config.value.sources[0].text, command)
+        old = known.config.value.sources[0].text
+        return (FileEdit(TARGET, old, replace_command(old, command)),)
 
     return make_plan(known, Change(wanted, mode, persist), survey or Survey(drafter=drafter()), target=TARGET, render=render)
+
+
+def new_text(made: Plan) -> str:
+    """The unit file after the plan."""
+    text = made.edits[0].new if made.edits else replace_command(new_unit_file(BASE, description="test"), made.command)
+    assert text is not None
+    return text
 
 
 def codes(made: Plan, severity: Severity | None = None) -> set[str]:
@@ -127,7 +136,7 @@ def test_the_diff_shows_exactly_the_words_that_change() -> None:
 @given(st.sampled_from(["tree_budget", "tree_topk", "draft_window", "layers_window", "block_size"]), st.integers(8, 60))
 def test_the_new_text_asks_for_the_new_value_and_for_nothing_else_anew(name: str, value: int) -> None:
     made = plan(state(), {name: value}, Mode.RESTART)
-    command = parse_unit_file(made.new_text).command
+    command = parse_unit_file(new_text(made)).command
     assert command == made.command
     assert flag_value(command, KNOBS[name]).value == value
     for other in set(KNOBS) - {name}:
@@ -276,7 +285,7 @@ def test_keys_never_show() -> None:
     shown = made.diff + " ".join(made.shown_command) + repr(made)
     assert "sk-1234567" not in shown
     assert "hf_abcdef" not in shown
-    assert "sk-1234567" in made.new_text, "the file itself keeps it"
+    assert "sk-1234567" in new_text(made), "the file itself keeps it"
 
 
 def test_a_short_key_is_masked_too() -> None:
@@ -365,7 +374,7 @@ def test_what_can_prove_a_window_depends_on_the_engine_and_its_log(
 
 def test_a_key_that_is_set_is_in_the_text_to_be_written_and_nowhere_that_is_shown_or_stored() -> None:
     made = plan(state(), {"flag:--api-key": "sk-top-secret"}, Mode.RESTART)
-    assert "sk-top-secret" in made.new_text
+    assert "sk-top-secret" in new_text(made)
     assert "sk-top-secret" not in repr(made)
     assert [change.new for change in made.changes] == [MASK]
     argv = StartEvidence(None, None, made.command)
