@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -97,21 +98,29 @@ def write_shards(records: list[Record], folder: Path, name: str) -> None:
 
 
 def read_sequences(paths: list[Path]) -> Sequences:
-    """Read shards into one; :class:`FileNotFoundError` when there is none."""
+    """Read shards into one; :class:`FileNotFoundError` when there is none, :class:`ValueError` when one is broken."""
     if not paths:
         raise FileNotFoundError("no shards of training text were found; run engine_launch.training.generate first")
-    parts = [np.load(p) for p in paths]
+    parts = [_read_shard(path) for path in paths]
 
     def joined(name: str) -> npt.NDArray[np.int64]:
-        return np.concatenate([p[name] for p in parts]).astype(np.int64)
+        return np.concatenate([part[name] for part in parts]).astype(np.int64)
 
     return Sequences(
-        np.concatenate([p["tokens"] for p in parts]),
+        np.concatenate([part["tokens"] for part in parts]).astype(np.uint16),
         joined("lengths"),
         joined("answer_starts"),
         joined("kinds").astype(np.uint8),
-        np.concatenate([p["temperatures"] for p in parts]),
+        np.concatenate([part["temperatures"] for part in parts]).astype(np.float16),
     )
+
+
+def _read_shard(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+    try:
+        with path.open("rb") as file, np.load(file) as shard:
+            return {name: shard[name] for name in ("tokens", "lengths", "answer_starts", "kinds", "temperatures")}
+    except (ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise ValueError(f"{path} is no shard of training text, or is cut off ({error}); make it anew") from None
 
 
 def ngram_hashes(tokens: npt.NDArray[np.uint16], n: int = NGRAM) -> npt.NDArray[np.uint64]:

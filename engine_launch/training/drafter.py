@@ -8,12 +8,14 @@ DFlash: arXiv 2602.06036; tensor names as in the z-lab checkpoints.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
@@ -43,6 +45,15 @@ class DrafterShape:
     sliding: tuple[bool, ...] = (True, True, True, False)
     taps: tuple[int, ...] = (1, 8, 14, 20, 27)
     target_layers: int = 30
+
+    def __post_init__(self) -> None:
+        """Raises: ValueError: sizes that do not fit together."""
+        if self.heads % self.kv_heads:
+            raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} key-value heads evenly")
+        if any(self.sliding) and self.window < self.block:
+            raise ValueError(f"a window of {self.window} tokens is smaller than the block of {self.block}")
+        if not self.taps or list(self.taps) != sorted(set(self.taps)) or self.taps[-1] >= self.target_layers:
+            raise ValueError(f"taps {self.taps} are not layers of a target of {self.target_layers}, in ascending order")
 
     def window_of(self, layer: int) -> int | None:
         """The layer's window in tokens; None where it attends to everything."""
@@ -87,8 +98,18 @@ class DrafterShape:
 
     @classmethod
     def from_config(cls, text: str) -> DrafterShape:
-        """Read a ``config.json`` that :meth:`config_json` wrote; :class:`KeyError` when a key is missing."""
-        c = json.loads(text)
+        """Read a ``config.json`` that :meth:`config_json` wrote.
+
+        Raises:
+            ValueError: it is no JSON, a key is missing, or its sizes do not fit together.
+        """
+        try:
+            return cls._of(json.loads(text))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"this is no config.json of a trained drafter: {error} is missing or of another kind") from None
+
+    @classmethod
+    def _of(cls, c: Mapping[str, Any]) -> DrafterShape:
         return cls(
             hidden=c["hidden_size"],
             heads=c["num_attention_heads"],
@@ -263,9 +284,17 @@ class Drafter(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, dtype: torch.dtype = torch.float32) -> Drafter:
-        """Read what :meth:`export` wrote."""
+        """Read what :meth:`export` wrote.
+
+        Raises:
+            OSError: a file is missing.
+            ValueError: the files are no such drafter, or do not belong together.
+        """
         drafter = cls(DrafterShape.from_config((folder / "config.json").read_text(encoding="utf-8")))
-        drafter.load_state_dict(load_file(folder / "model.safetensors"))
+        try:
+            drafter.load_state_dict(load_file(folder / "model.safetensors"))
+        except (RuntimeError, SafetensorError) as error:
+            raise ValueError(f"{folder / 'model.safetensors'} does not hold the weights of its config.json: {error}") from None
         return drafter.to(dtype)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from engine_launch.training.command import run
 from engine_launch.training.dataset import Sequences
 from engine_launch.training.drafter import Drafter
 from engine_launch.training.heldout import HeldOutSet, answer_sets, read_answers, read_prompts
@@ -71,4 +72,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import torch
 
+from engine_launch.training.command import run
 from engine_launch.training.dataset import Record, write_shards
 from engine_launch.training.decode import ANSWER, DISCARDED, DONE, PROMPT, Attention, Seed, SlotDecoder, attention_reference
 from engine_launch.training.long_seeds import DOCUMENT_ANSWER, LongSource
@@ -26,6 +27,8 @@ SUFFIX = (198, 1, 520, 9531, 198)
 NEXT_USER = (198, 1, 4093, 198)
 """The same up to the next user turn."""
 KIND_WEIGHTS = {Kind.CHAT: 0.30, Kind.CODE: 0.34, Kind.FUNCTION: 0.20, Kind.RAW: 0.11, Kind.LONG: 0.05}
+ENDLESS = (Kind.CHAT, Kind.CODE, Kind.RAW)
+"""Kinds whose openings the target completes anew each time; the others are whole prompts, dealt once each."""
 ANSWER_TEMPERATURES = (0.0,) * 16 + (0.7,) * 2 + (1.0,) * 2
 SECOND_TURN_SHARE = 0.15
 MIN_ANSWER = 24
@@ -51,6 +54,8 @@ class SeedSource:
         self._by_kind: dict[Kind, list[Opening]] = {k: [] for k in Kind}
         for opening in pool:
             self._by_kind[opening.kind].append(opening)
+        if not any(self._by_kind[kind] for kind in ENDLESS):
+            raise ValueError("the pool has no openings that may be used again; make it with engine_launch.training.prompts")
         self._follow_ups: list[tuple[int, ...]] = []
 
     def next(self) -> Seed:
@@ -64,7 +69,7 @@ class SeedSource:
         kinds = [k for k in KIND_WEIGHTS if self._by_kind[k]]
         kind = rng.choices(kinds, [KIND_WEIGHTS[k] for k in kinds])[0]
         openings = self._by_kind[kind]
-        opening = openings.pop() if kind in (Kind.FUNCTION, Kind.LONG) else rng.choice(openings)
+        opening = rng.choice(openings) if kind in ENDLESS else openings.pop()
         n = len(opening.tokens)
         if opening.open_turn:
             return Seed(opening.tokens, True, n + 260, 1.0, temperature, limit, kind)
@@ -173,6 +178,8 @@ def main() -> None:
     torch.manual_seed(args.seed)
     target = load_target(args.model).to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     args.out.mkdir(parents=True, exist_ok=True)
+    if any(args.out.glob("train-*.npz")):
+        parser.error(f"{args.out} holds shards of an earlier run, which would be trained on too: name another folder")
     if args.held_out:
         from engine_launch.training.heldout import answer_sets, read_prompts
 
@@ -207,4 +214,4 @@ def summarise(name: str, records: list[Record], seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

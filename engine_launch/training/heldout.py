@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 
 from engine_launch.embedded.tokenizer import Tokenizer
+from engine_launch.training.command import run
 from engine_launch.training.dataset import Record, Sequences, read_sequences, to_sequences, write_sequences
 from engine_launch.training.decode import TURN_BREAK, SlotDecoder
 from engine_launch.training.prompts import DEFAULT_SYSTEM, chat_prefix, open_tokenizer
@@ -170,4 +171,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from engine_launch.embedded.gguf_reader import GgufModel
 from engine_launch.embedded.tokenizer import Tokenizer, build_bpe
+from engine_launch.training.command import run
 
 DEFAULT_SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 SYSTEMS = (
@@ -216,4 +217,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 
 from engine_launch.embedded.gguf_reader import GgufModel
 from engine_launch.embedded.tokenizer import build_bpe
+from engine_launch.training.command import run
 from engine_launch.training.heldout import ANSWER_LIMIT, read_prompts
 
 PROJECTIONS = {
@@ -49,16 +50,16 @@ def export_target(gguf: Path, folder: Path) -> None:
     """Write ``config.json``, bf16 ``model.safetensors`` and the tokenizer of a Llama GGUF file."""
     folder.mkdir(parents=True, exist_ok=True)
     file = GgufModel(gguf)
-    c = file.config
+    c, data = file.config, file.tokenizer_data()
     tensors = {hugging_face_name(name): torch.from_numpy(values).bfloat16() for name, values in file.tensors()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "attention_bias": False,
-        "bos_token_id": 1,
+        "bos_token_id": data.bos_token_id,
         "dtype": "bfloat16",
-        "eos_token_id": 2,
+        "eos_token_id": data.eos_token_id,
         "head_dim": c.head_dim,
         "hidden_act": "silu",
         "hidden_size": c.hidden_size,
@@ -74,10 +75,11 @@ def export_target(gguf: Path, folder: Path) -> None:
         "vocab_size": c.vocab_size,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    data = file.tokenizer_data()
     build_bpe(data).save(str(folder / "tokenizer.json"))
-    about = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": data.tokens[1], "eos_token": data.tokens[2]}
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": data.tokens[data.eos_token_id]}
     about |= {"chat_template": data.chat_template or ""}
+    if data.bos_token_id is not None:
+        about |= {"bos_token": data.tokens[data.bos_token_id]}
     (folder / "tokenizer_config.json").write_text(json.dumps(about | {"clean_up_tokenization_spaces": False}), encoding="utf-8")
 
 
@@ -136,4 +138,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

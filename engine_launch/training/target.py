@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine_launch.embedded.api import EngineError
 from engine_launch.embedded.gguf_reader import GgufModel
 
 IM_START = 1
@@ -77,6 +78,8 @@ def load_target(path: Path) -> Target:
     """
     file = GgufModel(path)
     config = file.config
+    if not config.tie_word_embeddings:
+        raise EngineError(f"{path}: the target's output head is not its embedding; training knows only such targets")
     shape = TargetShape(
         layers=config.num_hidden_layers,
         hidden=config.hidden_size,

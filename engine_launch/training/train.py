@@ -10,15 +10,18 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 import torch.nn.functional as F
 
+from engine_launch.training.command import run
 from engine_launch.training.dataset import Batch, BatchStream, Sequences, leaking, read_sequences
 from engine_launch.training.drafter import Drafter, DrafterShape, Mask, run_layer
 from engine_launch.training.heldout import HeldOutSet, prompt_tokens, read_answers
@@ -101,7 +104,7 @@ class Trainer:
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=batch.ids.is_cuda):
             hidden = self.drafter.blocks(F.embedding(block_ids, head), features, batch.anchors, self.masks(batch))[:, :, 1:]
         rows = hidden.reshape(-1, shape.hidden).to(head.dtype)
-        loss, correct = head_cross_entropy(rows, head, labels.flatten(), (weights / weights.sum()).flatten())
+        loss, correct = head_cross_entropy(rows, head, labels.flatten(), (weights / weights.sum().clamp(min=1e-6)).flatten())
         right = correct.view(usable.shape) & usable
         accuracy = right.sum((0, 1)) / usable.sum((0, 1)).clamp(min=1)
         whole = usable.all(-1)
@@ -145,18 +148,29 @@ class Trainer:
         self.drafter.fc.weight.div_(self.drafter.feature_scale)
 
     def save(self, path: Path, spent: float) -> None:
-        """Write everything needed to go on."""
+        """Write everything needed to go on, whole or not at all. The order of the batches is not part of it: who goes on gives
+        the stream another seed."""
         state = {"drafter": self.drafter.state_dict(), "scale": self.drafter.feature_scale}
-        torch.save(state | {"optimiser": self.optimiser.state_dict(), "steps": self.steps, "spent": spent}, path)
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        torch.save(state | {"optimiser": self.optimiser.state_dict(), "steps": self.steps, "spent": spent}, unfinished)
+        unfinished.replace(path)
 
     def restore(self, path: Path) -> float:
-        """Go on from :meth:`save`; returns the seconds spent before."""
-        state = torch.load(path, map_location=self.drafter.feature_scale.device, weights_only=True)
-        self.drafter.load_state_dict(state["drafter"])
-        self.drafter.feature_scale.copy_(state["scale"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.steps = int(state["steps"])
-        return float(state["spent"])
+        """Go on from :meth:`save`; returns the seconds spent before.
+
+        Raises:
+            ValueError: the file is no such state, or one of a drafter of another shape.
+        """
+        try:
+            state = torch.load(path, map_location=self.drafter.feature_scale.device, weights_only=True)
+            self.drafter.load_state_dict(state["drafter"])
+            self.drafter.feature_scale.copy_(state["scale"])
+            self.optimiser.load_state_dict(state["optimiser"])
+            self.steps = int(state["steps"])
+            return float(state["spent"])
+        except (RuntimeError, UnpicklingError, EOFError, KeyError, TypeError, struct.error) as error:
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise ValueError(f"{path} is no state of this drafter's training: {reason}") from error
 
 
 def evaluate(trainer: Trainer, answers: dict[HeldOutSet, Sequences]) -> dict[HeldOutSet, ChainResult]:
@@ -180,9 +194,13 @@ def plain_layers(drafter: Drafter) -> Iterator[None]:
 
 def train(
     trainer: Trainer, stream: BatchStream, answers: dict[HeldOutSet, Sequences], budget: float, until: float, spent: float,
-    every: float, log: Path,
+    every: float, log: Path, state: Path | None = None,
 ) -> float:  # fmt: skip
-    """Steps until ``until`` seconds of ``budget`` are spent; prints and logs held-out commit lengths. Returns seconds spent."""
+    """Steps until ``until`` seconds of ``budget`` are spent, held-out evaluations included; returns the seconds spent.
+
+    Every ``every`` seconds and at the end the held-out commit lengths are printed and added to ``log``, and ``state`` (when
+    given) is written, so that a run that is cut off can go on from there.
+    """
     begun = time.monotonic() - spent
     reported = time.monotonic()
     result = None
@@ -198,13 +216,15 @@ def train(
                     line |= {"loss": loss, "commit": commit, "slots": slots}
                 lines.write(json.dumps(line) + "\n")
                 print(json.dumps(line), flush=True)
+                if state is not None:
+                    trainer.save(state, time.monotonic() - begun)
                 reported = time.monotonic()
                 if now >= until:
                     return now
             result = trainer.step(stream.next(), now / budget)
-            if trainer.steps % 20 == 0:
+            if trainer.steps % 20 == 0 and torch.cuda.is_available():
                 # Keep the clock honest: without this, queued steps would run on after the time is up.
-                torch.cuda.synchronize() if torch.cuda.is_available() else None
+                torch.cuda.synchronize()
 
 
 def main() -> None:
@@ -220,12 +240,16 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=60, help="seconds between held-out evaluations")
     parser.add_argument("--start", type=Path, help="folder of a trained drafter whose weights to begin with")
     parser.add_argument("--resume", type=Path, help="state file of a paused run")
-    parser.add_argument("--state", type=Path, help="where to write the state for --resume")
+    parser.add_argument("--state", type=Path, help="where to keep the state for --resume, at each evaluation and at the end")
     parser.add_argument("--learning-rate", type=float, default=Recipe.learning_rate)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--flex", action="store_true", help="flex_attention for the drafter's attention")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    if args.budget <= 0 or args.every <= 0:
+        parser.error("--budget and --every must be more than 0 seconds")
+    if args.resume and args.start:
+        parser.error("--resume goes on with the weights of its state: give it without --start")
     torch._dynamo.config.recompile_limit = 64
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(args.seed)
@@ -234,6 +258,8 @@ def main() -> None:
     answers = read_answers(args.data)
     leaks = leaking(sequences, prompt_tokens(answers))
     sequences = sequences.keep(~leaks)
+    if not len(sequences.lengths):
+        raise ValueError(f"nothing is left to train on: all {len(leaks)} sequences share text with the held-out prompts")
     drafter = Drafter(DrafterShape()).to(device)
     forward = TargetForward(target, drafter.shape.taps, drafter.shape.max_positions, compiled=args.compile)
     trainer = Trainer(drafter, forward, Recipe(args.learning_rate, flex=args.flex, compiled=args.compile))
@@ -251,13 +277,11 @@ def main() -> None:
         trainer.warm_up(stream)
     args.out.mkdir(parents=True, exist_ok=True)
     until = args.budget if args.until is None else args.until
-    spent = train(trainer, stream, answers, args.budget, until, spent, args.every, args.out / "log.jsonl")
+    train(trainer, stream, answers, args.budget, until, spent, args.every, args.out / "log.jsonl", args.state)
     drafter.export(args.out)
-    if args.state:
-        trainer.save(args.state, spent)
     for name, result in evaluate(trainer, answers).items():
         print(f"{name.value}: commit length {result.commit_length:.3f} over {result.rounds} rounds, {list(result.histogram)}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
