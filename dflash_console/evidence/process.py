@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -35,8 +36,24 @@ class ProcessEvidence:
         return parts[-1] if parts else ""
 
     @property
+    def container(self) -> str:
+        """The container that the process is in, by its runtime and the beginning of its id: ``docker 0f3c…``; empty = in none."""
+        return container_of(self.cgroup)
+
+    @property
     def zombie(self) -> bool:
         return self.state == "Z"
+
+
+_SCOPE = re.compile(r"(?P<runtime>docker|libpod|crio|cri-containerd|nerdctl)-(?P<id>[0-9a-f]{12,64})\.scope")
+_FOLDER = re.compile(r"/(?P<runtime>docker|lxc|kubepods)(?:[^/]*/)+?(?P<id>[0-9a-f]{64})(?=/|$)")
+_RUNTIMES = {"libpod": "podman", "cri-containerd": "containerd", "crio": "cri-o", "kubepods": "kubernetes"}
+
+
+def container_of(cgroup: str) -> str:
+    """The container that a control group belongs to, as its runtime names the group; empty when it is none's."""
+    found = _SCOPE.search(cgroup) or _FOLDER.search(cgroup)
+    return f"{_RUNTIMES.get(found['runtime'], found['runtime'])} {found['id'][:12]}" if found is not None else ""
 
 
 def parse_process(
@@ -84,6 +101,17 @@ def parse_environ(data: bytes) -> dict[str, str]:
     pairs = (item.partition(b"=") for item in data.split(b"\0") if b"=" in item)
     found = {name.decode("utf-8", errors="replace"): value.decode("utf-8", errors="replace") for name, _, value in pairs}
     return mask_environment(found)
+
+
+def split_by_process(data: bytes, name: str, separator: bytes) -> dict[int, bytes]:
+    """What ``grep -H '' /proc/[0-9]*/NAME`` printed, by process; each record begins with its file's path and a colon."""
+    found: dict[int, list[bytes]] = {}
+    for record in data.split(separator):
+        path, colon, rest = record.partition(b":")
+        parts = path.split(b"/")
+        if colon and len(parts) == 4 and parts[1] == b"proc" and parts[3] == name.encode() and parts[2].isdigit():
+            found.setdefault(int(parts[2]), []).append(rest)
+    return {pid: separator.join(records) + separator for pid, records in found.items()}
 
 
 def _cgroup(data: bytes) -> str:

@@ -1,7 +1,8 @@
 """Who listens on an engine's port: an answer proves something only when it comes from the process that was started.
 
 Between two starts the port is free for a moment, and another engine may take it: it would answer every question in the new
-one's place. Linux tells who listens: ``/proc/net/tcp`` has the sockets (proc_net(5)), ``/proc/PID/fd`` their owners.
+one's place. Linux tells who listens: ``/proc/net/tcp`` has the sockets (proc_net(5)), ``/proc/PID/fd`` their owners. Whose they
+are only root and the owner may see; what this user may not see is unknown, never somebody else's.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from . import proc
+from ..evidence.values import whole
+from .proc_table import ProcessTable, read_processes
 from .transport import HostError, Transport
 
 _LISTEN = "0A"
+_CONTAINER_CLIENTS = frozenset({"docker", "podman", "nerdctl"})
+"""Programs that ask a daemon, or a process of its own, to run the engine: what listens is not their child."""
 
 
 class Listener(Enum):
@@ -23,7 +27,8 @@ class Listener(Enum):
     OURS = "ours"
     OTHER = "another program's"
     UNKNOWN = "cannot be seen"
-    """Nobody is seen to listen there: a network namespace of its own, or no ``/proc``."""
+    """Nobody is seen to listen there (a network namespace of its own, no ``/proc``), this user may not see who it is, or the
+    engine runs in a container, whose processes are not the unit's."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class ListeningSocket:
     address: ipaddress.IPv4Address | ipaddress.IPv6Address
     port: int
     inode: int
+    uid: int | None = None
+    """The user whose it is."""
 
     def answers(self, address: str, port: int) -> bool:
         """Whether a connection to ``address:port`` on this machine may reach it."""
@@ -59,62 +66,99 @@ def _sockets(lines: list[str]) -> Iterator[ListeningSocket]:
             packed = b"".join(bytes.fromhex(words[at : at + 8])[::-1] for at in range(0, len(words), 8))
             address = ipaddress.ip_address(packed)
             mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-            yield ListeningSocket(mapped or address, int(port, 16), int(fields[9]))
+            yield ListeningSocket(mapped or address, int(port, 16), int(fields[9]), int(fields[7]))
         except ValueError:
             continue
 
 
+@dataclass(frozen=True)
+class PortHolder:
+    """Who listens on a port."""
+
+    pids: frozenset[int]
+    """Empty where this user may not see them."""
+    uids: frozenset[int]
+    words: str
+    """For a sentence: ``pid 4021 (python3, prod-sgl.service)``."""
+
+
 async def listener_of(transport: Transport, address: str, port: int, main_pid: int) -> Listener:
-    """Whether the process ``main_pid``, or one that it started, is what listens on ``address:port``.
+    """Whether the process ``main_pid``, or one of its unit, is what listens on ``address:port``.
 
     Never raises: what cannot be seen is :attr:`Listener.UNKNOWN`.
     """
-    listening: set[int] = set()
+    try:
+        sockets = await _listening(transport, address, port)
+        if not sockets:
+            return Listener.UNKNOWN
+        holders = await _holders(transport, sockets)
+        if all(main_pid in holders[socket.inode] for socket in sockets):
+            return Listener.OURS
+        table = await read_processes(transport)
+        return await _judge(transport, sockets, holders, table, main_pid)
+    except HostError:
+        return Listener.UNKNOWN
+
+
+async def _judge(
+    transport: Transport, sockets: set[ListeningSocket], holders: dict[int, set[int]], table: ProcessTable, main_pid: int
+) -> Listener:
+    family = table.family(main_pid)
+    strange = [socket for socket in sockets if not holders[socket.inode] & family]
+    if not strange:
+        return Listener.OURS
+    main = table.processes.get(main_pid)
+    if main is not None and main.argv and main.argv[0].rpartition("/")[2] in _CONTAINER_CLIENTS:
+        return Listener.UNKNOWN
+    if any(holders[socket.inode] for socket in strange):
+        return Listener.OTHER
+    # Nobody is seen to hold it. A socket of another user than the engine's is not the engine's.
+    uid = (await transport.stat(f"/proc/{main_pid}")).uid
+    return Listener.OTHER if any(socket.uid != uid for socket in strange) else Listener.UNKNOWN
+
+
+async def port_holder(transport: Transport, address: str, port: int) -> PortHolder | None:
+    """Who listens on ``address:port``; ``None`` = nobody is seen to.
+
+    Raises:
+        HostError: the host cannot be asked.
+    """
+    sockets = await _listening(transport, address, port)
+    if not sockets:
+        return None
+    holders = await _holders(transport, sockets)
+    pids = frozenset(pid for found in holders.values() for pid in found)
+    uids = frozenset(socket.uid for socket in sockets if socket.uid is not None)
+    if not pids:
+        users = ", ".join(str(uid) for uid in sorted(uids))
+        return PortHolder(pids, uids, f"a program of the user with number {users}, which this user may not look into")
+    table = await read_processes(transport)
+    return PortHolder(pids, uids, ", ".join(table.named(pid) for pid in sorted(pids)[:3]))
+
+
+async def _listening(transport: Transport, address: str, port: int) -> set[ListeningSocket]:
+    found: set[ListeningSocket] = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
-            listening |= {found.inode for found in parse_listeners(await transport.read(table)) if found.answers(address, port)}
+            found |= {socket for socket in parse_listeners(await transport.read(table)) if socket.answers(address, port)}
         except HostError:
-            continue
-    if not listening:
-        return Listener.UNKNOWN
-    if listening <= await _sockets_of(transport, main_pid):
-        return Listener.OURS
-    for pid in await _started_by(transport, main_pid):
-        listening -= await _sockets_of(transport, pid)
-    return Listener.OTHER if listening else Listener.OURS
-
-
-async def _sockets_of(transport: Transport, pid: int) -> set[int]:
-    """Inodes of what a process has open; empty when it cannot be looked into."""
-    folder = f"/proc/{pid}/fd"
-    found = set()
-    try:
-        names = await transport.listdir(folder)
-    except HostError:
-        return set()
-    for name in names:
-        try:
-            # The link to a socket leads to the socket's own inode.
-            found.add((await transport.stat(f"{folder}/{name}")).inode)
-        except HostError:
+            # A kernel without IPv6 has no tcp6.
             continue
     return found
 
 
-async def _started_by(transport: Transport, main_pid: int) -> tuple[int, ...]:
-    """``main_pid`` and all that descend from it."""
-    children: dict[int, list[int]] = {}
-    for name in await transport.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            stat = proc.parse_stat(await transport.read(f"/proc/{name}/stat"))
-        except HostError:
-            continue
-        if stat is not None:
-            children.setdefault(stat.ppid, []).append(stat.pid)
-    found, waiting = [], [main_pid]
-    while waiting:
-        found.append(waiting.pop())
-        waiting += children.get(found[-1], [])
-    return tuple(found)
+async def _holders(transport: Transport, sockets: set[ListeningSocket]) -> dict[int, set[int]]:
+    """The processes that have each socket open, as far as this user may look into them."""
+    tests: list[str] = []
+    for socket in sockets:
+        tests += [*(["-o"] if tests else []), "-lname", rf"socket:\[{socket.inode}\]"]
+    # The shell only fills in the names. Folders that may not be read, and processes that end, are complaints on standard error.
+    script = 'exec find /proc/[0-9]*/fd -maxdepth 1 "(" "$@" ")" -printf "%h %l\\n"'
+    done = await transport.run(["sh", "-c", script, "sh", *tests])
+    found: dict[int, set[int]] = {socket.inode: set() for socket in sockets}
+    for line in done.stdout.decode("ascii", "replace").splitlines():
+        folder, _, link = line.partition(" ")
+        pid, inode = whole(folder.split("/")[2]), whole(link.removeprefix("socket:[").removesuffix("]"))
+        if pid is not None and inode in found:
+            found[inode].add(pid)
+    return found

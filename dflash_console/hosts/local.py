@@ -125,7 +125,10 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    await _drained(process)
+    # A process that hangs in a driver cannot be killed before the driver lets go of it; nobody waits for that.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(2.0):
+            await _drained(process)
 
 
 async def _drained(process: asyncio.subprocess.Process) -> None:

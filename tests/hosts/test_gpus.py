@@ -1,0 +1,121 @@
+"""What is asked of nvidia-smi, and what is said when it is absent, fails, hangs or is slow. The tool is a script here; how the
+real one writes its cells is recorded in the readers' fixtures."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dflash_console.hosts import proc
+from dflash_console.hosts.gpus import NoGpuTool, Owner, read_gpus, read_holders
+from dflash_console.hosts.local import LocalTransport
+from dflash_console.hosts.transport import HostError
+from dflash_console.watch.gpus import EVERY_S, SLOWEST_S, GpuPoller
+
+ROW = "0, GPU-aaaaaaaa, NVIDIA H200, 90 %, 118432 MiB, 143771 MiB, 612.40 W, 61"
+LOST = "Unable to determine the device handle for GPU0000:9B:00.0: Unknown Error"
+
+
+class Tool:
+    """An ``nvidia-smi`` that does as told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "nvidia-smi"
+
+    def does(self, script: str) -> None:
+        self.path.write_text(f"#!/bin/sh\n{script}\n")
+        self.path.chmod(0o755)
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return Tool(tmp_path)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    process = subprocess.Popen(["sleep", "300"])
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+async def test_every_gpu_is_read_also_when_the_tool_fails_for_one_of_them(tool: Tool) -> None:
+    tool.does(f"echo '{LOST}'; echo '{ROW}'; exit 15")
+    (row,) = await read_gpus(LocalTransport())
+    assert (row.index, row.memory_used) == (0, 118432)
+
+
+async def test_a_host_without_the_tool_and_a_host_without_a_gpu_are_two_things(tool: Tool) -> None:
+    if shutil.which("nvidia-smi") is not None:
+        pytest.skip("this machine has the tool")
+    with pytest.raises(NoGpuTool, match="no nvidia-smi on this machine"):
+        await read_gpus(LocalTransport())
+    tool.does("exit 127")
+    with pytest.raises(NoGpuTool):
+        await read_gpus(LocalTransport())
+    tool.does("echo 'No devices were found'")
+    assert await read_gpus(LocalTransport()) == ()
+
+
+async def test_a_failure_is_told_in_the_tools_own_words(tool: Tool) -> None:
+    tool.does("echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9")
+    with pytest.raises(HostError, match="could not communicate with the NVIDIA driver"):
+        await read_gpus(LocalTransport())
+
+
+async def test_a_tool_that_hangs_is_ended_and_asked_ever_less_often(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dflash_console.hosts.gpus.TIMEOUT_S", 0.3)
+    tool.does("trap '' TERM; echo $$ > $0.pid; sleep 300 & wait; sleep 300")
+    poller = GpuPoller(lambda: read_gpus(LocalTransport()))
+    pauses = []
+    for _ in range(2):
+        with pytest.raises(HostError, match=r"did not end within .* driver may hang"):
+            await poller.poll()
+        pauses.append(poller.pause)
+        assert proc.identify(int(tool.path.with_suffix(".pid").read_text())) is None, "no process is left"
+    assert EVERY_S < pauses[0] < pauses[1] <= SLOWEST_S
+    tool.does(f"echo '{ROW}'")
+    assert len(await poller.poll()) == 1
+    assert poller.pause < pauses[0]
+
+
+async def test_a_slow_tool_is_asked_seldom(tool: Tool) -> None:
+    tool.does(f"sleep 0.6; echo '{ROW}'")
+    poller = GpuPoller(lambda: read_gpus(LocalTransport()))
+    await poller.poll()
+    assert poller.pause >= 6.0
+
+
+@pytest.fixture
+def engine() -> Iterator[tuple[int, int]]:
+    """A main process and its child."""
+    process = subprocess.Popen(
+        ["sh", "-c", "sleep 300 & echo $!; wait"], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    yield process.pid, int(process.stdout.readline())
+    os.killpg(process.pid, 9)
+    process.wait()
+    process.stdout.close()
+
+
+async def test_holders_of_gpu_memory_are_told_apart_by_their_unit_and_the_dead_are_named(
+    tool: Tool, sleeper: int, engine: tuple[int, int]
+) -> None:
+    main, child = engine
+    gone = 2**22 - 1
+    rows = (f"{child}, sleep, GPU-a, 100 MiB", f"{sleeper}, sleep, GPU-a, [N/A]", f"{gone}, [Not Found], GPU-a, 69400 MiB")
+    tool.does("\n".join(f"echo '{row}'" for row in ("pid, process_name, gpu_uuid, used_gpu_memory [MiB]", *rows)))
+    holders = await read_holders(LocalTransport(), main)
+    assert [holder.owner for holder in holders] == [Owner.OURS, Owner.OTHER, Owner.UNKNOWN]
+    assert f"pid {sleeper} (sleep" in holders[1].words
+    assert "unknown amount" in holders[1].words
+    assert "ended" in holders[2].words
+    assert "69400 MiB" in holders[2].words
