@@ -6,14 +6,14 @@ import sys
 
 from .doctor import Check, CheckStatus
 from .evidence.command import EngineCommand, find_engine
-from .evidence.gpu import APPS_QUERY, GpuProcess, parse_compute_apps
-from .evidence.process import parse_cmdline
+from .hosts.gpus import NoGpuTool, Owner, read_holders
+from .hosts.proc_table import read_processes
 from .hosts.service import RunState
 from .hosts.transport import HostError, Transport
 from .state import HostState
 
-SCAN_LIMIT = 20_000
-"""Processes looked at when searching for stray engines."""
+LISTED = 5
+"""Processes that one finding names."""
 
 
 def check_service(state: HostState) -> Check:
@@ -74,49 +74,41 @@ def check_drafter(state: HostState) -> Check:
 
 async def check_gpus(transport: Transport, state: HostState) -> Check:
     """The GPU tool, and GPU processes that are not this unit's."""
-    query = ["nvidia-smi", f"--query-compute-apps={','.join(APPS_QUERY)}", "--format=csv"]
     try:
-        done = await transport.run(query, timeout=15.0)
-    except HostError:
-        status = CheckStatus.OK if state.embedded else CheckStatus.WARNING
-        return Check(
-            "GPUs",
-            status,
-            "nvidia-smi is not there: no GPU figures" + (" (the embedded engine needs none)" if state.embedded else ""),
-        )
-    if not done.ok:
-        said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().partition("\n")[0]
-        return Check("GPUs", CheckStatus.WARNING, f"nvidia-smi failed: {said or f'status {done.status}'}")
-    others = foreign_processes(parse_compute_apps(done.stdout.decode("utf-8", "replace")), await _family(transport, state))
+        holders = await read_holders(transport, _main_pid(state))
+    except NoGpuTool as problem:
+        if state.embedded:
+            return Check("GPUs", CheckStatus.OK, f"{problem} (the embedded engine needs none)")
+        return Check("GPUs", CheckStatus.WARNING, str(problem))
+    except HostError as problem:
+        return Check("GPUs", CheckStatus.WARNING, str(problem))
+    others = [holder.words for holder in holders if holder.owner is not Owner.OURS]
     if others:
-        named = ", ".join(f"{process.pid} {process.name or '(no name)'}" for process in others[:5])
-        return Check("GPUs", CheckStatus.WARNING, f"{len(others)} processes that are not this unit's hold GPU memory: {named}")
+        listed = "; ".join(others[:LISTED])
+        return Check("GPUs", CheckStatus.WARNING, f"{len(others)} processes that are not this unit's hold GPU memory: {listed}")
     return Check("GPUs", CheckStatus.OK, "nvidia-smi answers, no strangers hold GPU memory")
-
-
-def foreign_processes(processes: tuple[GpuProcess, ...], own: frozenset[int]) -> tuple[GpuProcess, ...]:
-    """GPU processes outside the unit's own family of processes."""
-    return tuple(process for process in processes if process.pid not in own)
 
 
 async def check_strays(transport: Transport, state: HostState) -> Check:
     """Engines that run outside the unit: left from an earlier start, or somebody else's. They hold memory and the port."""
     name = "stray engines"
-    own = await _family(transport, state)
-    found: list[tuple[int, str]] = []
     try:
-        pids = [int(entry) for entry in await transport.listdir("/proc") if entry.isdigit()]
-        for pid in pids[:SCAN_LIMIT]:
-            command = find_engine(await _cmdline(transport, pid)) if pid not in own else None
-            if command is not None and is_engine(command):
-                found.append((pid, command.form.value))
+        table = await read_processes(transport)
     except HostError as problem:
         return Check(name, CheckStatus.UNKNOWN, f"the processes cannot be listed: {problem}")
+    own = table.family(_main_pid(state))
+    found: list[str] = []
+    for pid, process in table.processes.items():
+        command = find_engine(process.argv) if pid not in own else None
+        if command is not None and is_engine(command):
+            found.append(f"{table.named(pid)}: {command.form.value}")
     if found:
-        listed = ", ".join(f"pid {pid} ({form})" for pid, form in found[:5])
+        listed = ", ".join(found[:LISTED])
         return Check(
             name, CheckStatus.WARNING, f"{len(found)} run outside {state.unit}: {listed}; they may hold the port or memory"
         )
+    if table.partial:
+        return Check(name, CheckStatus.UNKNOWN, "this user may not see other users' processes, so one of them may be an engine")
     return Check(name, CheckStatus.OK, f"no engine runs outside {state.unit}")
 
 
@@ -126,34 +118,8 @@ def is_engine(command: EngineCommand) -> bool:
     return program.startswith(("python", "ddtree-launch", "sglang"))
 
 
-async def _cmdline(transport: Transport, pid: int) -> tuple[str, ...]:
-    try:
-        return parse_cmdline(await transport.read(f"/proc/{pid}/cmdline"))
-    except HostError:
-        # It ended between the listing and the look.
-        return ()
-
-
-async def _family(transport: Transport, state: HostState) -> frozenset[int]:
-    """The unit's main process and everything that descends from it."""
-    main = state.service.value.main_pid if state.service else None
-    if main is None:
-        return frozenset()
-    parents: dict[int, int] = {}
-    for entry in await transport.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                stat = await transport.read(f"/proc/{entry}/stat")
-                parents[int(entry)] = int(stat.rpartition(b")")[2].split()[1])
-            except (HostError, IndexError, ValueError):
-                continue
-    family = {main}
-    growing = True
-    while growing:
-        children = {pid for pid, parent in parents.items() if parent in family and pid not in family}
-        growing = bool(children)
-        family |= children
-    return frozenset(family)
+def _main_pid(state: HostState) -> int | None:
+    return state.service.value.main_pid if state.service is not None else None
 
 
 def _running(state: HostState) -> bool:

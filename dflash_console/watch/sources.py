@@ -17,6 +17,7 @@ from ..knobs import KNOBS
 if TYPE_CHECKING:
     from engine_launch.spec.drafter_config import DrafterConfig
 
+    from ..evidence.gpu import GpuRow
     from ..evidence.metrics import MetricsSample
     from ..evidence.process import ProcessEvidence
     from ..evidence.server import Loads, ServerInfo
@@ -85,6 +86,12 @@ class Sources:
         if not found.argv:
             raise HostError(f"process {pid} is gone, or its command line cannot be read")
         return found
+
+    async def gpus(self) -> tuple[GpuRow, ...]:
+        """Every GPU of the host. Raises: NoGpuTool: nobody can be asked."""
+        from ..hosts.gpus import read_gpus
+
+        return await read_gpus(self._transport)
 
     async def http(self, config: ServiceConfig) -> EngineHttp:
         return await self._link.open(config)

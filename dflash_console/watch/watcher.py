@@ -1,8 +1,8 @@
 """The sampler of one service: polls its sources, follows its log, and publishes what is known as :class:`HostState`.
 
-Three loops run at their own pace: the service manager and its files, the engine's HTTP API, the log. A source that fails keeps
-its last value with its age, and the reason stands under ``HostState.problems``. A new invocation id empties everything that
-belongs to a start.
+Three loops run at their own pace: the service manager, its files and the engine's HTTP API; the log; the GPUs. A source that
+fails keeps its last value with its age, and the reason stands under ``HostState.problems``. A new invocation id empties
+everything that belongs to a start.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class Watcher:
         if not self._tasks:
             await self._poll_service()
             self._publish()
-            self._tasks = [asyncio.create_task(self._poll_loop()), asyncio.create_task(self._log_loop())]
+            loops = (self._poll_loop(), self._log_loop(), self._gpu_loop())
+            self._tasks = [asyncio.create_task(loop) for loop in loops]
 
     async def settled(self, timeout: float = 3.0) -> HostState:
         """Wait until every source has been asked once and the stored log is read; then the snapshot."""
@@ -243,6 +244,26 @@ class Watcher:
             if baseline is not None:
                 self._history.set_baseline(self._key, baseline)
         return True
+
+    async def _gpu_loop(self) -> None:
+        """Beside the others, because the tool that is asked may take seconds or hang."""
+        await self._polled.wait()
+        from ..hosts.gpus import NoGpuTool
+        from .gpus import GpuPoller
+
+        poller = GpuPoller(self._sources.gpus)
+        while True:
+            try:
+                self._set(gpus=_now(await poller.poll()))
+                self._problems.pop("gpus", None)
+            except NoGpuTool as error:
+                self._set(gpus=_now(()))
+                if not self._next.embedded:
+                    self._problems["gpus"] = str(error)
+            except HostError as error:
+                self._problems["gpus"] = str(error)
+            self._publish()
+            await asyncio.sleep(poller.pause)
 
     async def _log_loop(self) -> None:
         while True:

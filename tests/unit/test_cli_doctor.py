@@ -12,14 +12,12 @@ from dflash_console import doctor
 from dflash_console.config import LoadedConfig, load_config
 from dflash_console.doctor import Check, CheckStatus
 from dflash_console.evidence.command import find_engine
-from dflash_console.evidence.gpu import GpuProcess
 from dflash_console.host_checks import (
     check_configuration,
     check_metrics,
     check_server,
     check_service,
     check_strays,
-    foreign_processes,
     is_engine,
 )
 from dflash_console.hosts.local import LocalTransport
@@ -156,10 +154,6 @@ class TestHost:
         state = HostState("here", "engine", config=Aged(config, 0.0))
         assert check_configuration(state).status is CheckStatus.WARNING
 
-    def test_gpu_processes_of_the_unit_are_no_strangers(self) -> None:
-        own, other = GpuProcess(10, "python", "GPU-1", 100.0), GpuProcess(99, "", "GPU-1", 5.0)
-        assert foreign_processes((own, other), frozenset({10, 11})) == (other,)
-
     async def test_an_engine_outside_the_unit_is_found_and_the_units_own_is_not(self, tmp_path: Path) -> None:
         # A process that has an engine's command line and does nothing; its line says when it is up.
         launcher = tmp_path / "ddtree-launch"
@@ -175,7 +169,8 @@ class TestHost:
             stray.kill()
             await stray.wait()
         # Other engines may run on the machine; this one is what matters.
-        assert f"pid {stray.pid} (ddtree-launch serve)" in found.message
+        assert f"pid {stray.pid} (" in found.message
+        assert "ddtree-launch serve" in found.message
         assert f"pid {stray.pid} " not in mine.message
 
     @pytest.mark.parametrize("words", [("grep", "ddtree-launch", "serve"), ("bash", "-c", "ddtree-launch serve --port 1")])
