@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 
 from .evidence.command import CommandError, set_flag
 from .hosts.address import engine_address
+from .hosts.gpus import Owner, read_holders
 from .hosts.http import EngineHttp, EngineHttpError, HttpFailure
+from .hosts.listener import port_holder
 from .hosts.service import RunState, Service
 from .hosts.transport import HostError, Transport
 from .knobs import KnobError, find_knob
@@ -40,7 +43,14 @@ async def survey_change(
         remarks = tuple(line for line in await service.check() if line not in problems)
     except HostError as error:
         problems = (str(error),)
-    return replace(survey, unit_problems=problems, unit_remarks=remarks, port_taken=await _port_taken(state, command, transport))
+    survey = replace(
+        survey, unit_problems=problems, unit_remarks=remarks, port_taken=await _port_taken(state, command, transport)
+    )
+    return replace(
+        survey,
+        port_holder=await _port_holder(command, transport) if survey.port_taken else "",
+        gpu_strangers=() if state.embedded else await _gpu_strangers(state, transport),
+    )
 
 
 async def _drafter(
@@ -83,3 +93,19 @@ async def _port_taken(state: HostState, command: tuple[str, ...], transport: Tra
         finally:
             await http.close()
     return True
+
+
+async def _port_holder(command: tuple[str, ...], transport: Transport) -> str:
+    address = engine_address(command)
+    with contextlib.suppress(HostError):
+        if address is not None and (holder := await port_holder(transport, address.host, address.port)) is not None:
+            return holder.words
+    return ""
+
+
+async def _gpu_strangers(state: HostState, transport: Transport) -> tuple[str, ...]:
+    """Empty too where nothing can be asked: the doctor and the dashboard say that."""
+    main_pid = state.service.value.main_pid if state.service is not None else None
+    with contextlib.suppress(HostError):
+        return tuple(holder.words for holder in await read_holders(transport, main_pid) if holder.owner is not Owner.OURS)
+    return ()

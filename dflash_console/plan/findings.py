@@ -20,6 +20,9 @@ from ..state import HostState
 from .predict import Wanted
 from .records import Change, Finding, KnobChange, Mode, Severity, Survey
 
+GPU_LISTED = 4
+"""Processes that one finding names."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -155,7 +158,12 @@ def _survey(case: Case) -> Iterator[Finding]:
     for remark in case.survey.unit_remarks:
         yield _warning("unit_remark", f"the service manager says of the unit as it is: {remark}")
     if case.survey.port_taken:
-        yield _error("port_busy", "the port is in use by another program: the engine could not listen; choose another --port")
+        holder = f"held by {case.survey.port_holder}" if case.survey.port_holder else "in use by another program"
+        yield _error("port_busy", f"the port is {holder}: the engine could not listen; end that, or choose another --port")
+    if strangers := case.survey.gpu_strangers:
+        more = f"; and {len(strangers) - GPU_LISTED} more" if len(strangers) > GPU_LISTED else ""
+        named = "; ".join(strangers[:GPU_LISTED])
+        yield _warning("gpu_memory_held", f"GPU memory is held by processes that are not this unit's: {named}{more}")
 
 
 def _nothing(case: Case) -> Iterator[Finding]:

@@ -104,6 +104,10 @@ class Survey:
     drafter_problem: str = ""
     port_taken: bool = False
     """Something that is not this service listens on the port that the plan would use."""
+    port_holder: str = ""
+    """Who that is (``pid 4021 (python3, old.service)``), where it can be seen."""
+    gpu_strangers: tuple[str, ...] = ()
+    """Processes that are not this unit's and hold GPU memory, with how much."""
     unit_problems: tuple[str, ...] = ()
     """What would make the change fail for certain."""
     unit_remarks: tuple[str, ...] = ()

@@ -257,6 +257,18 @@ def test_a_busy_port_and_a_broken_unit_block() -> None:
     assert codes(plan(state(), {"tree_topk": 2}, Mode.RESTART, survey), Severity.ERROR) == {"port_busy", "unit_broken"}
 
 
+def test_who_holds_the_port_or_the_gpus_memory_is_named() -> None:
+    strangers = tuple(f"pid {pid} (sglang::scheduler), 100998 MiB" for pid in range(6))
+    survey = Survey(drafter=drafter(), port_taken=True, port_holder="pid 7 (python3, old.service)", gpu_strangers=strangers)
+    made = plan(state(), {"tree_topk": 2}, Mode.RESTART, survey)
+    assert codes(made, Severity.ERROR) == {"port_busy"}
+    assert "gpu_memory_held" in codes(made, Severity.WARNING)
+    said = {finding.code: finding.message for finding in made.findings}
+    assert "held by pid 7 (python3, old.service)" in said["port_busy"]
+    assert "pid 0 (sglang::scheduler), 100998 MiB" in said["gpu_memory_held"]
+    assert said["gpu_memory_held"].endswith("; and 2 more")
+
+
 def test_predictions_are_the_engines_own_arithmetic() -> None:
     made = plan(state(), {"tree_budget": 16, "draft_window": 512}, Mode.RESTART)
     per_request = draft_kv_bytes(drafter(), 8192, layers_window=512, draft_window=512, dtype_bytes=4)
