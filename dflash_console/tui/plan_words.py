@@ -16,18 +16,22 @@ if TYPE_CHECKING:
 
 
 def diff_text(plan: Plan, colours: dict[str, str]) -> Text:
-    """The unified diff, added and removed lines coloured; the signs in front say the same."""
+    """The unified diff, each file under its path; added and removed lines are coloured, and the signs in front say the same."""
     text = Text()
     if not plan.diff:
         text.append("No file changes: the engine takes this while it runs.\n", style=colours.get("quiet", ""))
         for name, value in plan.hot_values.items():
             text.append(f"+ {name} = {value:g}\n", style=colours.get("success", ""))
         return text
-    for line in plan.diff.splitlines():
+    lines = plan.diff.splitlines()
+    headings = _headings(lines)
+    for index, line in enumerate(lines):
         style = ""
-        if line.startswith(("--- ", "+++ ")):
-            continue  # the file is named above the diff already
-        if line.startswith("+"):
+        if index + 1 in headings:
+            continue
+        if index in headings:
+            line, style = line.removeprefix("+++ ").removesuffix(" (planned)"), "bold"
+        elif line.startswith("+"):
             style = colours.get("success", "")
         elif line.startswith("-"):
             style = colours.get("error", "")
@@ -35,6 +39,16 @@ def diff_text(plan: Plan, colours: dict[str, str]) -> Text:
             style = colours.get("quiet", "")
         text.append(line + "\n", style=style)
     return text
+
+
+def _headings(lines: list[str]) -> frozenset[int]:
+    """Where files' second heading lines are. A changed line of dashes or plus signs looks like one; three in a row do not."""
+    signs = ("--- ", "+++ ", "@@")
+    return frozenset(
+        index
+        for index in range(1, len(lines) - 1)
+        if all(lines[index + offset - 1].startswith(sign) for offset, sign in enumerate(signs))
+    )
 
 
 def command_text(plan: Plan) -> str:

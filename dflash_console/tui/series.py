@@ -120,7 +120,7 @@ def nice_ticks(top: float, rows: int) -> tuple[float, ...]:
     wanted = max(1, min(5, rows // 3))
     raw = max(top, 1e-9) / wanted
     magnitude = 10.0 ** math.floor(math.log10(raw))
-    step = next(factor * magnitude for factor in (1, 2, 2.5, 5, 10) if factor * magnitude >= raw * 0.999)
+    step = next(factor * magnitude for factor in (1, 2, 3, 4, 5, 10) if factor * magnitude >= raw * 0.999)
     return tuple(step * index for index in range(math.ceil(top / step * 0.999) + 1))
 
 

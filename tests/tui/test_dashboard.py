@@ -95,12 +95,14 @@ async def test_an_engine_of_which_nothing_is_known_yet_has_no_row_of_question_ma
     ("run", "words"), [(RunState.STOPPED, "stopped: r starts it"), (RunState.FAILED, "failed: 4 shows its log")]
 )
 async def test_an_engine_that_is_down_says_so_in_place_of_its_figures(make_app: MakeApp, run: RunState, words: str) -> None:
-    link = RecordedLink(state(run=run, rates=Rates()))
+    link = RecordedLink(state(run=run, rates=BUSY))
     link.hold.clear()
     app = make_app(link)
     async with running(app):
         assert words in app.query_one("#decode", PlotPanel).text
         assert words in app.query_one("#commit", PlotPanel).text
+        assert "61.4" not in app.query_one("#decode", PlotPanel).text
+        assert "38 %" not in app.query_one(RequestsPanel).text
 
 
 async def test_without_a_past_the_plots_begin_with_one_minute(make_app: MakeApp) -> None:

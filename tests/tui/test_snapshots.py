@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 
 from dflash_console.tui.app import ConsoleApp
 from dflash_console.tui.screens.compare import CompareScreen
+from dflash_console.tui.screens.dialog import ScrollText
 from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.tree import read_pictures
 
@@ -74,7 +75,9 @@ def test_dashboard_with_the_prompt(snap_compare: SnapCompare, make_app: MakeApp,
 @pytest.mark.parametrize("size", SIZES)
 def test_configure(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
     app = make_app(a_link())
-    assert snap_compare(app, terminal_size=size, run_before=after("2", "b", "W"))
+    # The preview comes a moment after the last key.
+    shown = after("2", "b", "W", until_shown=lambda app: "layers-window" in app.query_one("#written", ScrollText).text)
+    assert snap_compare(app, terminal_size=size, run_before=shown)
 
 
 @pytest.mark.parametrize("size", SIZES)

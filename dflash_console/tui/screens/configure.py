@@ -162,10 +162,7 @@ class ConfigurePane(Pane):
 
     def _show_plan(self, plan: Plan) -> None:
         colours = self.app.theme_variables
-        written = Text()
-        if plan.diff:
-            written.append(f"{plan.target}\n", style="bold")
-        written.append_text(diff_text(plan, colours))
+        written = diff_text(plan, colours)
         written.append("\nEffective command\n", style="bold")
         written.append(command_text(plan))
         self._text("written", written)

@@ -117,8 +117,6 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
         for line in prediction_lines(plan.predictions, restart=self._restart):
             text.append(f"· {line}\n", style=variables.get("quiet", ""))
         text.append("\n")
-        if plan.diff:
-            text.append(f"{plan.target}\n", style="bold")
         text.append_text(diff_text(plan, variables))
         if self._restart:
             text.append("\nEffective command\n", style="bold")

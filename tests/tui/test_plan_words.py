@@ -1,0 +1,27 @@
+"""A plan as text."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+from dflash_console.plan import Plan
+from dflash_console.plan.maker import unified_diff
+from dflash_console.tui.plan_words import diff_text
+
+
+def plan_with(*diffs: str) -> Plan:
+    return cast("Plan", SimpleNamespace(diff="\n".join(diffs)))
+
+
+def test_each_file_of_a_diff_stands_under_its_path_once() -> None:
+    diffs = (unified_diff("/etc/a.conf", "one\n", "two\n"), unified_diff("/etc/b.env", "x\n", "y\n"))
+    shown = diff_text(plan_with(*diffs), {}).plain
+    assert shown.split("\n")[:4] == ["/etc/a.conf", "@@ -1 +1 @@", "-one", "+two"]
+    assert shown.count("/etc/a.conf") == shown.count("/etc/b.env") == 1
+
+
+def test_lines_that_look_like_a_heading_are_shown_as_what_they_are() -> None:
+    shown = diff_text(plan_with(unified_diff("/etc/a.conf", "-- --old\nrest\n", "++ new\nrest\n")), {}).plain
+    assert "--- --old" in shown
+    assert "+++ new" in shown
