@@ -37,6 +37,7 @@ from .log_events import (
 )
 from .log_lines import read_events
 from .secrets import mask_text
+from .stamps import written_earlier
 from .terminal_text import Progress
 
 MAX_DECODE_LINES = 120
@@ -203,6 +204,9 @@ class StartLog:
 
     def _take(self, read: ReadLine, number: int, line: LogLine) -> StartLog:
         event, at = read.event, line.at
+        if written_earlier(read.stamp, at):
+            # A wrapper shows an earlier start's log: neither settings nor milestones nor errors in it are of this one.
+            return self
         log = self._close_traceback(read) if self._in_traceback else self
         if log._in_traceback:
             return log

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -110,11 +112,15 @@ def unit_text(command: Sequence[str]) -> str:
 
 
 def lines(texts: Sequence[str], *, start: float = T0, invocation: str = "aa" * 16, first: int = 1) -> tuple[LogLine, ...]:
-    """Log lines of one start, a second apart."""
+    """Log lines of one start, a second apart, each stamped when it was stored."""
     return tuple(
-        LogLine(text, cursor=str(number), at=start + number - first, invocation_id=invocation, pid=4242, number=number)
+        LogLine(_stamped(text, start + number - first), cursor=str(number), at=start + number - first, invocation_id=invocation, pid=4242, number=number)
         for number, text in enumerate(texts, start=first)
     )
+
+
+def _stamped(text: str, at: float) -> str:
+    return re.sub(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]", time.strftime("[%Y-%m-%d %H:%M:%S]", time.gmtime(at)), text)
 
 
 def server_info(**internal: object) -> bytes:

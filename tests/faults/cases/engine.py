@@ -173,6 +173,8 @@ async def older_line_foreign(scene: Scene) -> Ended:
     Verdict.ROLLBACK_FAILED,
     "no kernel image",
     "roll-back failed",
+    # The file is back; what cannot run is the engine that it names.
+    old=(Old.IN_PLACE, Old.RESTORABLE),
     setup=Setup(faults="16=exit"),
     quick=True,
 )

@@ -89,7 +89,8 @@ async def systemctl_does_nothing(scene: Scene) -> Ended:
     "manager-systemctl-does-nothing-at-all",
     Where.MANAGER,
     "a systemctl in PATH that ends with 0 and does nothing whatever",
-    Verdict.REFUSED,
+    (Verdict.REFUSED, NOT_BEGUN),
+    "systemd",
     old=Old.IN_PLACE,
 )
 async def systemctl_does_nothing_at_all(scene: Scene) -> Ended:
@@ -128,7 +129,7 @@ async def reload_does_nothing(scene: Scene) -> Ended:
     "manager-unit-masked",
     Where.MANAGER,
     "somebody masked the running unit",
-    Verdict.REFUSED,
+    (Verdict.REFUSED, NOT_BEGUN),
     "masked",
     old=Old.IN_PLACE,
     setup=Setup(folder="/usr/lib/systemd/system"),
