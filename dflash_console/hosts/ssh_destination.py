@@ -71,7 +71,7 @@ def _checked(text: str, user: str | None, host: str, port: str | None) -> Destin
         raise BadDestination(f"{text!r} names no host")
     # A leading dash would be read as an option by ssh; white space and control characters are in no host's name.
     for word, what in ((host, "host"), (user or "", "user")):
-        if word.startswith("-") or re.search(r"[\s\x00-\x1f\x7f'\"`$\\;&|<>(){}]", word):
+        if word.startswith("-") or re.search(r"[\s\x00-\x1f\x7f'\"`$\\;&|<>(){}\[\]]", word):
             raise BadDestination(f"{text!r} names no {what} that SSH could reach")
     if port is None:
         return Destination(host, user)

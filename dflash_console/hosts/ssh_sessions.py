@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import asyncssh
+from asyncssh.connection import SSHConnection
 
 from .ssh_command import KILL_AFTER_S, Answer
 from .transport import HostError, HostUnreachable
@@ -85,7 +86,7 @@ class Session(asyncssh.SSHClientSession[bytes]):
         """The answer is complete, or there will be none."""
         self.closed = asyncio.Event()
         self.channel: asyncssh.SSHClientChannel[bytes] | None = None
-        self._connection: asyncssh.SSHConnection | None = None
+        self._connection: SSHConnection | None = None
         self._broken = False
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
