@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from dflash_console.apply import Verdict
@@ -151,6 +152,21 @@ engine(
 )
 async def prints_older_line(scene: Scene) -> Ended:
     scene.write("/var/log/older-start.log", OLD_LINE + "\n")
+    return await scene.console.apply()
+
+
+@fault(
+    "engine-replays-older-start",
+    Where.ENGINE,
+    "this start first shows an older start's whole log, of the same day and with its ready line, and then ignores the window",
+    Verdict.OTHER_VALUE,
+    "not 512",
+    setup=Setup(faults="16=ignore-flag", service=("ExecStartPre=-/bin/cat /var/log/older-start.log",)),
+)
+async def replays_older_start(scene: Scene) -> Ended:
+    stamp = time.strftime("[%Y-%m-%d %H:%M:%S]", time.gmtime(time.time() - 3_840))
+    line = OLD_LINE.partition("] ")[2]
+    scene.write("/var/log/older-start.log", f"{stamp} {line}\n{stamp} The server is fired up and ready to roll!\n")
     return await scene.console.apply()
 
 
