@@ -332,11 +332,7 @@ def _range(item: Assignment, text: str, start: int, end: int) -> Span:
     if start == end:
         first = item.offsets[start - 1] + 1 if start else first
         return first, first
-    last = item.offsets[end - 1] + 1
-    if item.value[end - 1] == " " and text[last - 1] == "\\":
-        # The blank stands for the end of a continued line.
-        last += 2 if text.startswith("\r\n", last) else 1
-    return first, last
+    return first, item.offsets[end - 1] + 1
 
 
 def _remove_range(text: str, first: int, last: int) -> str:

@@ -12,6 +12,13 @@ from .journald_query import JournalQuery, Scope, journalctl
 from .transport import Completed, HostError, Transport
 
 _SUDO = ("sudo", "-n")
+# 1 = there is one and it cannot be read, 2 = none is to be seen.
+_READABLE = """
+for f in /var/log/journal/*/system.journal /run/log/journal/*/system.journal; do
+  [ ! -e "$f" ] || exec test -r "$f"
+done
+exit 2
+"""
 _TIMEOUT_S = 60.0
 """A first look into a journal of gigabytes on a slow disk takes its time."""
 
@@ -68,7 +75,11 @@ class JournalAccess:
         """Find out who may read the journal; the question is one that is asked anyway, so it warms the host's cache."""
         probe = journalctl(*matches, newest=1)
         done = await self._transport.run(probe, timeout=_TIMEOUT_S)
-        if not _denied(done, self._scope):
+        # A user who has a journal of his own (one use of sudo makes it) is told nothing, not even the hint.
+        silent = (
+            self._scope == "system" and done.ok and not done.stdout.strip() and not await sees_system_journal(self._transport)
+        )
+        if not silent and not _denied(done, self._scope):
             if not done.ok:
                 raise HostError(f"the journal on {self._transport.name} could not be read: {_said(done)}")
             self._prefix = ()
@@ -83,6 +94,11 @@ class JournalAccess:
             f"the log of {self._unit} is not known: this user may not read the journal of {self._transport.name}{tried}; add the "
             "user to the group systemd-journal there (sudo usermod -aG systemd-journal NAME, then log in anew)"
         )
+
+
+async def sees_system_journal(transport: Transport) -> bool:
+    """Whether this user can read the system's journal files; true as well when none can be found to try it on."""
+    return (await transport.run(["sh", "-c", _READABLE])).status != 1
 
 
 def _denied(done: Completed, scope: Scope) -> bool:

@@ -19,12 +19,14 @@ from .address import engine_address
 from .journald import Journal
 from .service import ConfigSource, FileEdit, RunState, ServiceConfig, ServiceState, Texts
 from .systemd_access import Privileges, find_privileges
+from .systemd_audit import append_audit_line
 from .systemd_files import FoundFiles, UnitFileStore
 from .systemd_jobs import UnitJobs
 from .systemd_lock import hold_lock
 from .systemd_manager import Manager, Scope, said_lines
+from .systemd_rollback import RollbackTimer
 from .systemd_state import service_state
-from .transport import HostError, HostFileError, Transport
+from .transport import HostError, HostFileError, HostUnreachable, Transport
 
 _VERIFY = ("systemd-analyze", "verify", "--man=no")
 _STRICT = "--recursive-errors=no"
@@ -168,6 +170,9 @@ class SystemdService:
             for edit in edits:
                 await self._files.write(edit.path, edit.new, mode=mode)
                 done.append(edit)
+        except HostUnreachable:
+            # Nobody can look just now; the caller does when the link is back.
+            raise
         except HostError as error:
             for edit in reversed(done):
                 try:
@@ -178,8 +183,9 @@ class SystemdService:
 
     async def check(self) -> tuple[str, ...]:
         scope = ("--user",) if self.scope == "user" else ()
+        head = (*await self._manager.environment(), _VERIFY[0], *scope, *_VERIFY[1:])
         for strict in ((_STRICT,), ()):
-            done = await self._manager.run_root([*_VERIFY[:1], *scope, *_VERIFY[1:], *strict, "--", self._unit], timeout=60.0)
+            done = await self._manager.run_root([*head, *strict, "--", self._unit], timeout=60.0)
             text = done.stderr.decode("utf-8", "replace")
             if strict and _STRICT.partition("=")[0].lstrip("-") in text and "nrecognized option" in text:
                 continue
@@ -198,6 +204,14 @@ class SystemdService:
         await self._prepare()
         shown = await self._manager.show(self._unit)
         return await find_privileges(self._manager, self._unit, shown.get("FragmentPath", ""), self._folder)
+
+    async def audit(self, record: Mapping[str, object]) -> str:
+        """Note an operation in the audit file on the host; the file. Raises: HostFileError."""
+        return await append_audit_line(self._manager, record)
+
+    def rollback_timer(self) -> RollbackTimer:
+        """The timer on the host that puts a configuration back unless it is called off."""
+        return RollbackTimer(self._manager, self._unit, author=self._author)
 
     async def reload(self) -> None:
         await self._manager.command("daemon-reload")
@@ -243,7 +257,7 @@ class SystemdService:
             facts = await self._manager.facts()
             system = self.scope == "system"
             self._home = "/var/lib" if system and facts.uid == 0 else f"{facts.home}/.local/state"
-            base = "/etc/systemd/system" if system else f"{facts.home}/.config/systemd/user"
+            base = "/etc/systemd/system" if system else f"{facts.config_home}/systemd/user"
             self._folder = f"{base}/{self._unit}.d"
 
     @property

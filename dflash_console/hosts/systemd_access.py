@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .journald_access import sees_system_journal
 from .systemd_manager import Manager, bare_commands, said
 from .transport import HostError
 
@@ -75,11 +76,10 @@ class _Look:
         writable = ["sh", "-c", script, "sh", folder]
         if await self._holds(writable):
             return Right(True, f"{folder} can be written")
-        if prefix := await self._prefix():
-            if await self._holds([*prefix, *writable]):
-                return Right(True, f"{folder} can be written through sudo")
-            return Right(False, f"{folder} cannot be written even by root: the file system is read-only")
-        if await self._root():
+        prefix = await self._prefix()
+        if prefix and await self._holds([*prefix, *writable]):
+            return Right(True, f"{folder} can be written through sudo")
+        if prefix or (await self._manager.facts()).uid == 0:
             return Right(False, f"{folder} cannot be written even by root: the file system is read-only")
         return Right(False, f"{folder} cannot be written as {await self._user()}{await self._no_sudo()}")
 
@@ -102,7 +102,8 @@ class _Look:
         asked = ["journalctl", "--no-pager", "--lines=1", "--quiet", *scope, "--unit", self._unit]
         done = await self._manager.transport.run(["env", "LC_ALL=C", *[word for word in asked if word != "--quiet"]])
         hint = done.stderr.decode("utf-8", "replace")
-        if done.ok and "not seeing messages" not in hint and "insufficient permissions" not in hint:
+        told = "not seeing messages" in hint or "insufficient permissions" in hint
+        if done.ok and not told and (scope or await sees_system_journal(self._manager.transport)):
             return Right(True, "the journal can be read")
         if (prefix := await self._prefix()) and await self._holds([*prefix, *asked]):
             return Right(True, "the journal can be read through sudo")
@@ -117,9 +118,6 @@ class _Look:
 
     async def _prefix(self) -> tuple[str, ...]:
         return (await self._manager.facts()).elevation.prefix or ()
-
-    async def _root(self) -> bool:
-        return (await self._manager.facts()).elevation.possible
 
     async def _user(self) -> str:
         return (await self._manager.facts()).user

@@ -11,7 +11,7 @@ from ..evidence.unit_command import EnvText, UnitFiles, specifier_values
 from ..evidence.unit_order import UnitLayout, drop_in_folders, lay_out, unit_candidates
 from ..evidence.unit_specifiers import BY_NAME, replace_specifiers, specifier_letters
 from ..evidence.unit_words import variables_in
-from .systemd_manager import Manager, said
+from .systemd_manager import Manager, ManagerFacts, said
 from .transport import HostFileError
 
 _GLOB = frozenset("*?[")
@@ -44,7 +44,6 @@ printf 'v=%s\\n' "$(uname -r)"
 case $(uname -m) in x86_64) a=x86-64;; aarch64) a=arm64;; *) a=$(uname -m | tr _ -);; esac; printf 'a=%s\\n' "$a"
 printf 'g=%s\\nG=%s\\n' "$(id -gn)" "$(id -g)"
 printf 's=%s\\n' "$(getent passwd "$(id -u)" | cut -d: -f7)"
-printf 'E=%s\\nC=%s\\n' "${XDG_CONFIG_HOME:-$HOME/.config}" "${XDG_CACHE_HOME:-$HOME/.cache}"
 """
 
 
@@ -203,19 +202,19 @@ class UnitFileStore:
             done = await self._transport.run(argv)
             pairs = (line.partition("=") for line in done.stdout.decode("utf-8", "replace").splitlines())
             found = {name: value for name, equals, value in pairs if equals}
-            self._specifiers = {**found, "T": "/tmp", "V": "/var/tmp", **self._of_manager(facts.home, facts.runtime, found)}
-            if self._manager.scope == "user":
-                self._specifiers |= {"u": facts.user, "U": str(facts.uid), "h": facts.home}
+            self._specifiers = {**found, "T": "/tmp", "V": "/var/tmp", **self._of_manager(facts)}
         path = sources[0].path if sources else ""
         return {**self._specifiers, "y": path, "Y": path.rpartition("/")[0]}
 
-    def _of_manager(self, home: str, runtime: str, found: dict[str, str]) -> dict[str, str]:
+    def _of_manager(self, facts: ManagerFacts) -> dict[str, str]:
         if self._manager.scope == "system":
             places = {"t": "/run", "S": "/var/lib", "C": "/var/cache", "L": "/var/log", "E": "/etc"}
             root = {"u": "root", "U": "0", "g": "root", "G": "0", "h": "/root", "s": "/bin/sh"}
             return {**places, **root, "d": f"/run/credentials/{self._unit}"}
-        config = found.get("E", f"{home}/.config")
-        return {"t": runtime, "S": config, "L": f"{config}/log", "d": f"{runtime}/credentials/{self._unit}"}
+        config, home = facts.config_home, facts.home
+        cache = facts.environment.get("XDG_CACHE_HOME") or f"{home}/.cache"
+        places = {"t": facts.runtime, "S": config, "C": cache, "L": f"{config}/log", "E": config}
+        return {**places, "u": facts.user, "U": str(facts.uid), "h": home, "d": f"{facts.runtime}/credentials/{self._unit}"}
 
     async def _ambient(self, sources: Sequence[UnitSource]) -> dict[str, str]:
         """Variables that a process of the unit gets beside the unit's own."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..evidence.shell import split_shell
 from ..evidence.unit_order import object_path
 from .systemd_state import PROPERTIES, parse_show
 from .transport import Completed, HostError, Transport
@@ -56,6 +57,11 @@ class ManagerFacts:
     """Variables that the manager gives to every service."""
     elevation: Elevation
 
+    @property
+    def config_home(self) -> str:
+        """Where the user's own units are looked for, by the manager's environment."""
+        return self.environment.get("XDG_CONFIG_HOME") or f"{self.home}/.config"
+
 
 @dataclass(frozen=True)
 class LoadedCommand:
@@ -93,7 +99,7 @@ class Manager:
 
     async def systemctl(self, *words: str) -> list[str]:
         """The command for a question, which anyone may ask."""
-        return [*await self._environment(), "systemctl", *self._scope_words(), *_QUIET, *words]
+        return [*await self.environment(), "systemctl", *self._scope_words(), *_QUIET, *words]
 
     async def show(self, unit: str) -> dict[str, str]:
         """The properties of :data:`PROPERTIES`. Raises: HostError."""
@@ -107,13 +113,13 @@ class Manager:
                 return shown
             if b"timestamp" not in done.stderr:
                 break
-        raise HostError(f"systemd on {self.transport.name} does not tell about {unit}: {self._said(done)}")
+        raise HostError(f"systemd on {self.transport.name} does not tell about {unit}: {said(done)}")
 
     async def loaded(self, unit: str) -> LoadedCommand | None:
         """What the manager would run; ``None`` when it has no such unit, or there is no bus to ask. Raises: HostUnreachable."""
         words = ["get-property", _BUS, object_path(unit), f"{_BUS}.Service", "ExecStart", "Environment"]
         try:
-            done = await self.transport.run([*await self._environment(), "busctl", *self._scope_words(), "--json=short", *words])
+            done = await self.transport.run([*await self.environment(), "busctl", *self._scope_words(), "--json=short", *words])
             lines = [json.loads(line)["data"] for line in done.stdout.decode("utf-8", "replace").splitlines()] if done.ok else []
             commands, environment = lines
         except (HostError, ValueError, KeyError, TypeError):
@@ -133,41 +139,37 @@ class Manager:
         done = await self.transport.run(await self.root(plain) or plain, timeout=timeout, changes=True)
         if done.ok:
             return
-        said = self._said(done)
-        if (
-            any(text in said.lower() for text in _DENIED)
-            and not (await self.facts()).elevation.possible
-            and self.scope == "system"
-        ):
+        why = said(done)
+        denied = any(text in why.lower() for text in _DENIED)
+        if denied and self.scope == "system" and not (await self.facts()).elevation.possible:
             # A rule of sudo's may allow this very command though it does not allow everything.
             for form in bare_commands(words):
                 again = await self.transport.run(["sudo", "-n", *form], timeout=timeout, changes=True)
                 if again.ok:
                     return
-            raise HostError(f"{self._name(words)} is not allowed: {said}; and sudo says: {self._said(again)}")
-        raise HostError(f"{self._name(words)} failed: {said}")
-
-    @property
-    def where(self) -> str:
-        return "" if self.scope == "system" else " (user)"
+            raise HostError(f"{self._name(words)} is not allowed: {why}; and sudo says: {said(again)}")
+        raise HostError(f"{self._name(words)} failed: {why}")
 
     def _name(self, words: Sequence[str]) -> str:
-        return f"systemctl {' '.join(word for word in words if word != '--no-block')}{self.where} on {self.transport.name}"
+        verb = " ".join(word for word in words if not word.startswith("--"))
+        return f"systemctl {'--user ' if self.scope == 'user' else ''}{verb} on {self.transport.name}"
 
     def _scope_words(self) -> tuple[str, ...]:
         return ("--user",) if self.scope == "user" else ()
 
-    async def _environment(self) -> tuple[str, ...]:
+    async def environment(self) -> tuple[str, ...]:
+        """What stands before systemd's own tools: a fixed language and time zone, and where a user's manager is."""
         base = ("env", "TZ=UTC", "LC_ALL=C")
-        # A session without PAM (and one through sudo) lacks the variable by which a user's manager is found.
-        return (*base, f"XDG_RUNTIME_DIR={(await self.facts()).runtime}") if self.scope == "user" else base
-
-    @staticmethod
-    def _said(done: Completed) -> str:
-        return said(done)
+        if self.scope == "system":
+            return base
+        # A session without PAM, and one through sudo or su, lacks the variable by which a user's manager is found, or has
+        # another user's.
+        facts = await self.facts()
+        return (*base, f"XDG_RUNTIME_DIR={facts.runtime}", f"HOME={facts.home}")
 
     async def _find_facts(self) -> ManagerFacts:
-        script = 'id -u; id -un; printf "%s\\n" "${HOME:-/}"; printf "%s\\n" "${XDG_RUNTIME_DIR:-/run/user/$(id -u)}"'
+        # HOME and XDG_RUNTIME_DIR may be another user's after su or sudo; the account's own are asked for.
+        script = 'u=$(id -u); echo "$u"; id -un; getent passwd "$u" | cut -d: -f6; echo "/run/user/$u"'
         done = await self.transport.run(["sh", "-c", script])
         lines = done.stdout.decode("utf-8", "replace").splitlines()
         if len(lines) < 4 or not lines[0].isdigit():
@@ -211,8 +213,6 @@ class Manager:
 
 
 def _words(text: str) -> list[str]:
-    from ..evidence.shell import split_shell
-
     return [word.value for word in split_shell(text) if not word.operator]
 
 

@@ -92,6 +92,20 @@ async def test_a_unit_that_cannot_be_read_is_known_by_what_systemd_loaded_and_sa
     assert (await service.privileges()).read.allowed is False
 
 
+async def test_a_user_with_a_journal_of_his_own_is_not_taken_for_one_who_may_read_the_systems(rig: Rig) -> None:
+    rig.unit("a-own.service", unit_text("aown"))
+    service = rig.service("a-own", user="ruled")
+    # One use of sudo leaves a line of this user's, and with it a journal that he may read: journalctl then gives no hint.
+    rig.host.exec("runuser", "-u", "ruled", "--", "sudo", "-n", "true", check=False)
+    rig.host.exec("journalctl", "--sync")
+    assert (await service.privileges()).journal.allowed is False
+    with pytest.raises(HostError, match="systemd-journal"):
+        await service.lines()
+    admin = rig.service("a-own", user="admin")
+    await admin.start()
+    assert any("Started" in line.text for line in await admin.lines())
+
+
 async def test_a_rule_of_polkits_for_this_unit_lets_a_user_restart_it_without_sudo(rig: Rig) -> None:
     rig.unit("a-polkit.service", unit_text("apolkit"))
     rule = """polkit.addRule(function(action, subject) {

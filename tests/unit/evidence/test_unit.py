@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_console.evidence.command import flag_value
-from dflash_console.evidence.env_file import parse_env_file
+from dflash_console.evidence.env_file import parse_env_file, quote_value
 from dflash_console.evidence.shell import split_shell
 from dflash_console.evidence.unit import EffectiveUnit, UnitSource, read_unit, resolve_command
 from dflash_console.evidence.unit_text import parse_unit
@@ -216,3 +216,30 @@ def test_no_text_makes_the_readers_fail(text: str) -> None:
         resolve_command(unit, unit.start, {"x": text})
     parse_env_file(text)
     parse_env_file("A=" + text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('A="x" y', "xy"),
+        ('A=x"y"', 'x"y"'),
+        ("A='a' 'b'", "ab"),
+        ("A= # no comment", "# no comment"),
+        ("#c \\\nB=1\nA=2", "2"),
+        ('A="\\', ""),
+        ("=A\nA=1", "1"),
+    ],
+)
+def test_environment_files_have_rules_of_their_own(text: str, value: str) -> None:
+    """Each was seen with systemd 252: blanks after a quoted part go, quotes after a bare character stay, comments continue."""
+    assert [item.value for item in parse_env_file(text)] == [value]
+
+
+VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
+
+
+@given(VALUES)
+def test_a_value_that_was_quoted_for_an_environment_file_comes_back(value: str) -> None:
+    (item,) = parse_env_file(f"A={quote_value(value)}\n")
+    assert item.value == value
+    assert len(item.spans) == len(value)

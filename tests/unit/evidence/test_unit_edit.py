@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dflash_console.evidence.command import set_flag
@@ -60,6 +60,15 @@ def test_continued_lines_of_a_shell_string_stay_as_they_are() -> None:
     own = files.sources[0].text
     begin, end = own.index("ExecStart=/bin/bash"), own.index("\nExecStop")
     assert text.endswith("ExecStart=\n" + own[begin:end].replace("budget 24", "budget 32") + "\n")
+
+
+def test_a_flag_taken_out_of_the_middle_of_a_shell_string_leaves_the_other_lines_alone() -> None:
+    files = of_case("01-unit-bash-docker", "llm-gpu8.service")
+    own = files.sources[0]
+    changed = with_knob(files, places(files, own.path), "draft_window", None)
+    old, new = own.text.splitlines(), changed.sources[0].text.splitlines()
+    assert [line for line in old if line not in new] == ["    --speculative-dflash-draft-window-size 2048 \\"]
+    assert len(new) == len(old) - 1
 
 
 def test_a_setting_that_is_added_and_taken_away_again_leaves_no_drop_in() -> None:
@@ -207,6 +216,7 @@ def test_any_words_written_into_a_drop_in_are_read_back(words: tuple[str, ...]) 
     assert view_command(changed).argv == words
 
 
+@example(("/bin/run", "", "0"), ("/bin/run", "#"), True, "").via("a comment mark at the start of a continued line")
 @given(COMMAND, COMMAND, st.booleans(), st.sampled_from(["", "-", ":", "@"]))
 def test_any_command_becomes_any_other_wherever_it_stands(
     old: tuple[str, ...], new: tuple[str, ...], own: bool, prefix: str
