@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,20 @@ def test_a_conversation_goes_on_with_turns_of_the_target_and_every_answer_is_its
     assert set(opened) == {0, 1, 2}
 
 
+def test_an_answer_that_ends_by_itself_is_ended_once(target: Target) -> None:
+    decoder, given = SlotDecoder(target, 24, 900, SUFFIX, turn_break=BREAK), prompts(1)[0]
+    torch.manual_seed(0)
+    decoder.load(list(range(24)), [Seed(given, False, 0, 1e3, 1e3, 400, Kind.CONVERSATION, turns=1)] * 24)
+    decoder.run(420)
+    early = 0
+    for row in decoder.tokens.tolist():
+        end = next(i for i in range(len(given), len(row)) if row[i] in (IM_END, END_OF_TEXT))
+        if row[end] == IM_END:
+            assert tuple(row[end : end + len(BREAK)]) == BREAK
+            early += end < len(given) + 400
+    assert early > 5
+
+
 def test_a_long_given_text_read_in_one_pass_goes_on_as_if_read_step_by_step(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,21 +150,23 @@ def test_a_long_given_text_read_in_one_pass_goes_on_as_if_read_step_by_step(
 def test_only_the_assistant_s_turns_count_as_answers() -> None:
     header, user = (IM_START, 520, 9531, 198), (IM_START, 4093, 198)
     given = (*user, 30, IM_END, 198, *header)
-    first, between, second = (40, 41, IM_END), (198, *user, 31, 32, IM_END, 198, *header), (42, 43, 44)
-    ids = torch.tensor([[*given, *first, *between, *second, 0, 0]])
-    n = len(given) + len(first) + len(between) + len(second)
+    first, between, second = (40, 41, IM_END), (198, *user, 31, 32, IM_END, 198, *header), (42, 43, IM_END)
+    ids = torch.tensor([[*given, *first, *between, *second, 198, *user, 33, 0, 0]])
+    n = ids.shape[1] - 2
     mask = answer_mask(ids, torch.tensor([len(given)]), torch.tensor([n]))[0].tolist()
-    assert mask == [False] * len(given) + [True] * 3 + [False] * len(between) + [True] * 3 + [False] * 2
+    assert mask == [False] * len(given) + [True] * 3 + [False] * len(between) + [True] * 3 + [False] * 7
     assert split_at_answers(tuple(ids[0].tolist())) == [given, (*first, *between)]
 
 
-def test_an_answer_s_end_is_the_last_label_of_its_blocks(target: Target) -> None:
+@pytest.mark.parametrize("block", [4, 16])
+def test_an_answer_s_end_is_the_last_label_of_its_blocks(target: Target, block: int) -> None:
+    # The longer block reaches over the user's turn into the next answer.
     header = (IM_START, 520, 9531, 198)
     tokens = (5, *header, 40, 41, 42, IM_END, 198, IM_START, 4093 % 256, 198, 31, IM_END, 198, *header, 43, 44, 45, 46, IM_END)
     stream = BatchStream(to_sequences([Record(tokens, 5, 0, 0.0)]), torch.device("cpu"))
     batch = stream.gather(torch.tensor([0]), 64, 16)
     torch.manual_seed(2)
-    trainer = Trainer(Drafter(DRAFTER), TargetForward(target, DRAFTER.taps, 64), Recipe())
+    trainer = Trainer(Drafter(replace(DRAFTER, block=block)), TargetForward(target, DRAFTER.taps, 64), Recipe())
     seen: list[torch.Tensor] = []
 
     def spy(hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -159,9 +176,10 @@ def test_an_answer_s_end_is_the_last_label_of_its_blocks(target: Target) -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "head_cross_entropy", spy)
         trainer.loss(Batch(batch.ids % 256, *(getattr(batch, f) for f in ("anchors", "valid", "lengths", "answers"))))
-    labels, weights = (x.view(16, 3) for x in seen)
+    labels, weights = (x.view(16, block - 1) for x in seen)
     used = [labels[i][weights[i] > 0].tolist() for i in range(16) if bool((weights[i] > 0).any())]
-    assert used == [[41, 42, IM_END], [42, IM_END], [IM_END], [44, 45, 46], [45, 46, IM_END], [46, IM_END], [IM_END]]
+    answers = ((40, 41, 42, IM_END), (43, 44, 45, 46, IM_END))
+    assert used == [list(answer[i + 1 : i + block]) for answer in answers for i in range(len(answer) - 1)]
     assert stream.answer_tokens() == 9
 
 
@@ -301,6 +319,16 @@ def test_every_turn_of_a_transcript_is_answered_on_the_answers_before_it(target:
     assert records[2].tokens == greedy(target, history, records[2].answer_tokens)
 
 
+def test_the_end_of_an_earlier_answer_stands_once_in_the_next_prompt(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reply(decoder: SlotDecoder, asked: list[tuple[int, ...]], limit: int) -> list[Record]:
+        endings = ((50, IM_END), (51,))
+        return [Record((*p, *endings[i % 2]), len(p), 0, 0.0) for i, p in enumerate(asked)]
+
+    monkeypatch.setattr("engine_launch.training.generate.answer_all", reply)
+    records = answer_turns(SlotDecoder(target, 2, 16, SUFFIX), [[(30,), (*BREAK, 31)], [(32,), (*BREAK, 33)]])
+    assert [r.tokens[: r.answer_start] for r in records[2:]] == [(30, 50, *BREAK, 31), (32, 51, *BREAK, 33)]
+
+
 def test_training_goes_on_from_a_trained_drafter_as_it_was_exported(target: Target, answers: Sequences, tmp_path: Path) -> None:
     torch.manual_seed(4)
     forward = TargetForward(target, DRAFTER.taps, 1024)
@@ -312,6 +340,7 @@ def test_training_goes_on_from_a_trained_drafter_as_it_was_exported(target: Targ
     again = Trainer(Drafter(DRAFTER), forward, Recipe())
     again.measure_features(batch)
     again.start_from(Drafter.load(tmp_path))
-    assert again.loss(batch).loss.item() == pytest.approx(trained.loss(batch).loss.item(), rel=2e-3)
-    assert torch.equal(again.drafter.feature_scale, trained.drafter.feature_scale)
-    assert not torch.allclose(again.drafter.feature_scale, torch.ones_like(again.drafter.feature_scale), rtol=0.1)
+    features = forward.features(batch.ids)
+    assert torch.allclose(again.drafter.context(features), trained.drafter.context(features), atol=0.05)
+    assert torch.allclose(again.drafter.fc.weight, trained.drafter.fc.weight, atol=1e-3)
+    assert again.drafter.feature_scale.std() > 0.1
