@@ -7,7 +7,7 @@ this process's own command line. What a server merely echoes proves what was ask
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from engine_launch.spec.drafter_config import DrafterConfig
@@ -39,6 +39,12 @@ class KnobProof:
     reading: Reading | None = None
     """The reading that decided."""
     source: Source | None = None
+    unseen_because: str = ""
+    """Why evidence that this engine gives cannot be seen from here."""
+
+    def unseen(self, why: str) -> KnobProof:
+        """This proof, where evidence could not be looked for: what is missing is then not known to be missing."""
+        return replace(self, proof=Proof.UNPROVABLE, unseen_because=why) if self.proof is Proof.MISSING else self
 
     @property
     def words(self) -> str:
@@ -52,6 +58,8 @@ class KnobProof:
             return f"{title} is {self.reading.text or 'something else'}, not {wanted} ({self.reading.where}{remark})"
         if self.proof is Proof.MISSING:
             return f"{title} {wanted}: no evidence seen" + (f" ({self.reading.why})" if self.reading and self.reading.why else "")
+        if self.unseen_because:
+            return f"{title} {wanted}: applied, not confirmable: {self.unseen_because}"
         return f"{title} {wanted}: applied, not confirmable on this engine"
 
 

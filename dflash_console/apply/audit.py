@@ -7,6 +7,7 @@ import getpass
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..paths import private_folder
@@ -21,10 +22,9 @@ def who() -> str:
         return f"uid {os.getuid()}"
 
 
-def append_audit(path: Path, *, what: str, service: str, result: ApplyResult, settings: str, why: str) -> None:
-    """Append the line of a finished operation. A disk that is full loses the line, not the operation."""
-    record = {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+def audit_record(*, what: str, service: str, result: ApplyResult, settings: str, why: str) -> dict[str, object]:
+    """The line of a finished operation: who, what, on what, how it ended, why. Secrets must have been masked before."""
+    return {
         "who": who(),
         "what": what,
         "service": service,
@@ -37,11 +37,16 @@ def append_audit(path: Path, *, what: str, service: str, result: ApplyResult, se
         "why": why,
         "operation": result.operation_id,
     }
+
+
+def append_audit(path: Path, record: Mapping[str, object]) -> None:
+    """Append a line with the time by this machine's clock. A disk that is full loses the line, not the operation."""
+    line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **record}
     with contextlib.suppress(OSError):
         private_folder(path.parent)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            os.write(handle, json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            os.write(handle, json.dumps(line, ensure_ascii=False).encode() + b"\n")
         finally:
             os.close(handle)
 

@@ -43,6 +43,10 @@ class ConfirmedStore:
         """Where a text is kept."""
         return f"{self._folder}/{name}"
 
+    async def names(self) -> tuple[str, ...]:
+        """Everything that is kept."""
+        return await self._transport.listdir(self._folder)
+
     async def keep_texts(self, name: str, texts: Texts) -> str:
         """Keep texts of configuration files in one file; its path. Raises: HostFileError."""
         await self._transport.make_folder(self._folder)

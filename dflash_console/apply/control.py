@@ -16,8 +16,9 @@ from ..plan.masking import mask_values, secret_values
 from ..session import HostSession
 from .asked import asked_changes, dialect_of
 from .audit import who
-from .confirmed import ConfirmedConfig, ConfirmedStore
+from .confirmed import ConfirmedStore
 from .drain import drain as drain_requests
+from .earlier import WayBack, way_back
 from .engine import apply_plan, default_timeouts, remember
 from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity, pending_operations
 from .operation import Operation
@@ -103,7 +104,7 @@ async def stop_service(
         result = operation.result(Verdict.REFUSED, str(error))
     except OSError as error:
         result = operation.result(Verdict.REFUSED, f"nothing was changed: {journal.path}: {error.strerror or error}")
-    remember(session, result, "stop", "", why, operation.stage_seconds())
+    await remember(session, result, "stop", "", why, operation.stage_seconds())
     return result
 
 
@@ -143,7 +144,8 @@ async def _stop(session: HostSession, operation: Operation, drain: bool, timeout
 async def roll_back(
     session: HostSession, *, on_event: OnEvent | None = None, why: str = "", timeouts: Timeouts | None = None
 ) -> ApplyResult:
-    """Go back to the last confirmed configuration that is not the one that runs confirmed now.
+    """Go back to the last confirmed configuration that is not the one that runs confirmed now, or, when what is written was never
+    confirmed, to what was there before.
 
     A change of the running engine that was never written down is taken back without a restart, if what is written is the
     confirmed configuration; otherwise the file has to go back, and with it the running engine.
@@ -157,10 +159,10 @@ async def roll_back(
         if not plan.blocked:
             result = await apply_plan(session, plan, on_event=on_event, why=why, what="rollback", timeouts=timeouts)
             return replace(result, rolled_back=result.confirmed)
-    record = await rollback_target(session)
-    if record is None:
-        return _refused("there is no earlier confirmed configuration to go back to", None)
-    plan = await plan_rollback(session, record)
+    back = await way_back(session)
+    if back is None:
+        return _refused("there is no earlier configuration to go back to", None)
+    plan = await plan_rollback(session, back)
     result = await apply_plan(
         session, plan, rollback_on_failure=False, drain=False, on_event=on_event, why=why, what="rollback", timeouts=timeouts
     )
@@ -177,32 +179,15 @@ async def _written_is_confirmed(session: HostSession) -> bool:
     return not records or records[0].digest == written
 
 
-async def rollback_target(session: HostSession) -> ConfirmedConfig | None:
-    """The newest confirmed configuration that differs from what is confirmed and running now."""
-    records = await ConfirmedStore(session.transport, session.service).records()
-    config, state = await session.service.configuration(), await session.service.state()
-    digest = texts_digest(session.service.restorable(config))
-    running = state.state is RunState.RUNNING
-    for record in records:
-        if record.digest != digest or not running or record.invocation_id != state.invocation_id:
-            if record.digest == digest and running and any(other.invocation_id == state.invocation_id for other in records):
-                # The same text, confirmed in an earlier start: going back to it would change nothing.
-                continue
-            return record
-    return None
-
-
-async def plan_rollback(session: HostSession, record: ConfirmedConfig) -> Plan:
-    """The plan that puts a confirmed configuration back. Raises: PlanError, HostError."""
+async def plan_rollback(session: HostSession, back: WayBack) -> Plan:
+    """The plan that puts an earlier configuration back. Raises: PlanError, HostError."""
     base = await session.plan(Change({}, Mode.RESTART))
-    store = ConfirmedStore(session.transport, session.service)
     try:
-        texts = await store.read_texts(record.text_path)
-        command = await session.service.command_with(texts)
+        command = await session.service.command_with(back.texts)
         now = session.service.restorable(await session.service.configuration())
     except HostError as error:
-        raise PlanError(f"the confirmed configuration {record.name} cannot be read: {error}") from None
-    edits = edits_between(now, texts)
+        raise PlanError(f"{back.name} cannot be put back: {error}") from None
+    edits = edits_between(now, back.texts)
     secrets = secret_values((*base.command, *command), {})
     return replace(
         base,

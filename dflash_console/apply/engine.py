@@ -8,26 +8,26 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..evidence.file_edits import digests_digest, new_texts, old_texts, reverse_edits, texts_digest
+from ..evidence.file_edits import digests_digest, new_texts, old_texts, reverse_edits, text_digest, texts_digest
 from ..evidence.secrets import mask_text
 from ..history import Mark, MarkKind, OperationRow
 from ..hosts.http import EngineHttp
 from ..hosts.transport import HostError, HostFileError
 from ..knobs import KNOBS, Value, show_value
 from ..plan import Mode, Plan
-from ..plan.maker import digest_of
 from ..proof import KnobProof
 from ..session import HostSession
 from . import hot, restart
-from .audit import append_audit, who
+from .audit import append_audit, audit_record, who
 from .confirmed import ConfirmedStore
 from .hot import HotApply, take_back, values_before
 from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity
 from .judge import overall
 from .operation import Operation
+from .patience import LinkLost
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .restart import RestartApply
-from .revert import revert_restart
+from .revert import put_files_back, revert_restart
 
 
 async def apply_plan(
@@ -92,20 +92,28 @@ class _Run:
                 self._begin()
                 try:
                     result = await self._change(rollback=rollback, drain=drain)
+                except LinkLost as error:
+                    # As with a console that went away: the journal stays open, and the next look tells how it ended.
+                    self._abandon()
+                    result = self._operation.result(error.verdict, error.reason, failed=error)
                 except asyncio.CancelledError:
                     # Nothing is undone here: what was asked of the service goes on, and the next look at it tells how it ended.
-                    with contextlib.suppress(OSError):
-                        self._journal.note(abandoned=True)
+                    self._abandon()
                     raise
-                self._journal.end(result.verdict.value, result.reason)
+                else:
+                    self._journal.end(result.verdict.value, result.reason)
         except HostError as error:
             result = self._operation.result(Verdict.REFUSED, str(error))
         except OSError as error:
             said = error.strerror or str(error)
             text = f"nothing was changed: the operation's journal {self._journal.path} cannot be written: {said}"
             result = self._operation.result(Verdict.REFUSED, text)
-        self._remember(result)
+        await self._remember(result)
         return result
+
+    def _abandon(self) -> None:
+        with contextlib.suppress(OSError):
+            self._journal.note(abandoned=True)
 
     def _begin(self) -> None:
         plan, session = self._plan, self._session
@@ -151,7 +159,7 @@ class _Run:
                 raise StageFailed(Verdict.REFUSED, plan.errors[0].message)
             for path, digest in plan.digests.items():
                 try:
-                    found: str | None = digest_of(await session.service.read(path))
+                    found: str | None = text_digest((await session.service.read(path)).decode("utf-8", "replace"))
                 except HostFileError:
                     found = None
                 if found != digest:
@@ -165,7 +173,17 @@ class _Run:
     async def _restart(self, *, rollback: bool, drain: bool) -> ApplyResult:
         steps = RestartApply(self._session, self._plan, self._operation, self._journal, self._timeouts)
         try:
-            await steps.run(drain=drain)
+            try:
+                await steps.run(drain=drain)
+            except LinkLost as error:
+                if steps.touched or steps.restarted:
+                    raise
+                raise StageFailed(Verdict.WRITE_FAILED, f"nothing was changed: {error.reason}") from error
+            except HostError as error:
+                # Every stage gives its failures a verdict; what slips through must not be taken for "nothing was changed".
+                raise StageFailed(Verdict.NOT_READY, str(error)) from error
+        except LinkLost:
+            raise
         except StageFailed as error:
             return await self._failed_restart(steps, error, rollback=rollback)
         verdict = overall(steps.proofs)
@@ -175,15 +193,14 @@ class _Run:
 
     async def _failed_restart(self, steps: RestartApply, error: StageFailed, *, rollback: bool) -> ApplyResult:
         failed = self._operation.result(error.verdict, error.reason, failed=error)
-        if steps.written and not steps.restarted:
-            # The engine that runs was never touched, so the file alone has to be as it was.
+        if steps.touched and not steps.restarted:
+            # The engine that runs was never touched, so the files alone have to be as they were.
             try:
-                await self._session.service.write(reverse_edits(self._plan.edits))
-                await self._session.service.reload()
+                put_back = await put_files_back(self._session, self._plan, self._timeouts)
             except HostError as problem:
-                text = f"{error.reason}; and the file could not be put back: {problem}"
+                text = f"{error.reason}; and the files could not be put back: {problem}"
                 return replace(failed, verdict=Verdict.ROLLBACK_FAILED, reason=text)
-            return replace(failed, reason=f"{error.reason}; the file is as it was")
+            return replace(failed, reason=f"{error.reason}; the files are as they were") if put_back else failed
         if not rollback or not steps.restarted:
             return failed
         return await revert_restart(
@@ -192,7 +209,6 @@ class _Run:
             failed,
             self._journal,
             self._timeouts,
-            written=steps.written,
             was_running=steps.was_running,
             on_event=self._on_event,
         )
@@ -239,19 +255,25 @@ class _Run:
             texts = service.restorable(await service.configuration())
             await store.add(texts, invocation_id=invocation, evidence=evidence)
 
-    def _remember(self, result: ApplyResult) -> None:
+    async def _remember(self, result: ApplyResult) -> None:
         settings = setting_words({change.knob: change.new for change in self._plan.changes})
-        remember(self._session, result, self._what, settings, self._why, self._operation.stage_seconds())
+        await remember(self._session, result, self._what, settings, self._why, self._operation.stage_seconds())
 
 
-def remember(session: HostSession, result: ApplyResult, what: str, settings: str, why: str, stages: Mapping[str, float]) -> None:
-    """Note a finished operation in history and in the audit file."""
+async def remember(
+    session: HostSession, result: ApplyResult, what: str, settings: str, why: str, stages: Mapping[str, float]
+) -> None:
+    """Note a finished operation in history, in the audit file here and in the one on the host."""
     now = time.time()
     row = OperationRow(now, result.operation_id, what, result.verdict.value, result.reason, result.seconds, stages)
     session.history.add_operation(session.key, row)
     kind = MarkKind.APPLY if result.confirmed else MarkKind.FAILURE
     session.history.add_mark(session.key, Mark(now, kind, f"{what} {settings}".strip() + f": {result.verdict.value}"))
-    append_audit(session.paths.audit_file, what=what, service=session.key, result=result, settings=settings, why=why)
+    record = audit_record(what=what, service=session.key, result=result, settings=settings, why=why)
+    append_audit(session.paths.audit_file, record)
+    # A host that cannot be reached, or has no room, loses the line, not the operation.
+    with contextlib.suppress(HostError):
+        await session.service.audit(record)
 
 
 def setting_words(settings: Mapping[str, Value | None]) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from ..evidence.file_edits import edits_between, reverse_edits, texts_digest
+from ..evidence.file_edits import Texts, edits_between, new_texts, texts_digest
 from ..evidence.server import parse_server_info
 from ..hosts.service import RunState
-from ..hosts.transport import HostError, HostFileError
+from ..hosts.transport import HostError
 from ..knobs import KNOBS, Value, find_knob
 from ..plan import KnobChange, Mode, Plan, Predictions
 from ..proof import StartEvidence, proof_sources, proof_words, prove
@@ -27,8 +27,9 @@ from .judge import judge, overall
 from .operation import Operation
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .restart import RestartApply
-from .revert import revert_restart
+from .revert import put_files_back, revert_restart
 from .start import Before
+from .writing import texts_now
 
 
 @dataclass(frozen=True)
@@ -49,28 +50,27 @@ async def examine(session: HostSession, operation: PendingOperation) -> Found:
     """Raises: HostError."""
     begin = operation.begin
     state = await session.service.state()
-    digest = texts_digest(await texts_now(session, begin.paths))
+    now = await texts_now(session.service, begin.paths)
+    digest = texts_digest(now)
     writes = begin.old_digest != begin.new_digest
+    half = writes and digest not in (begin.old_digest, begin.new_digest) and await _half_written(session, operation, now)
     return Found(
-        written=writes and digest == begin.new_digest,
+        written=writes and (half or digest == begin.new_digest),
         restarted=state.invocation_id is not None and state.invocation_id != begin.old_invocation,
-        foreign=bool(begin.paths) and digest not in (begin.old_digest, begin.new_digest),
+        foreign=bool(begin.paths) and not half and digest not in (begin.old_digest, begin.new_digest),
         running=state.state in (RunState.RUNNING, RunState.STARTING),
         invocation_id=state.invocation_id,
     )
 
 
-async def texts_now(session: HostSession, paths: Iterable[str]) -> dict[str, str | None]:
-    """The texts of some files of the configuration. Raises: HostError: one is there and cannot be read."""
-    found: dict[str, str | None] = {}
-    for path in paths:
-        try:
-            found[path] = (await session.service.read(path)).decode("utf-8", "replace")
-        except HostFileError as error:
-            if not error.missing:
-                raise
-            found[path] = None
-    return found
+async def _half_written(session: HostSession, operation: PendingOperation, now: Texts) -> bool:
+    """Whether some files have the planned text and the others their old one: it was cut off between two writes."""
+    begin = operation.begin
+    if not begin.backup:
+        return False
+    store = ConfirmedStore(session.transport, session.service)
+    old, new = await store.read_texts(begin.backup), await store.read_texts(begin.planned)
+    return all(text in (old.get(path), new.get(path)) for path, text in now.items())
 
 
 def discard(operation: PendingOperation) -> None:
@@ -104,19 +104,29 @@ class _Pending:
                 try:
                     if self.session.read_only:
                         raise StageFailed(Verdict.REFUSED, "the console is read-only: nothing was done")
-                    result = await way(self, await examine(self.session, self.pending))
+                    found = await examine(self.session, self.pending)
+                except StageFailed as error:
+                    self.journal.note(abandoned=True)
+                    raise HostError(error.reason) from error
+                except BaseException:
+                    self.journal.note(abandoned=True)
+                    raise
+                try:
+                    result = await way(self, found)
                 except StageFailed as error:
                     result = self.operation.result(error.verdict, error.reason, failed=error)
+                except HostError as error:
+                    result = self.operation.result(Verdict.NOT_READY, str(error))
                 except asyncio.CancelledError:
                     self.journal.note(abandoned=True)
                     raise
-                if result.verdict is Verdict.REFUSED:
+                if result.verdict in (Verdict.REFUSED, Verdict.LINK_DOWN):
                     self.journal.note(abandoned=True)
                 else:
                     self.journal.end(result.verdict.value, result.reason)
         except HostError as error:
             result = self.operation.result(Verdict.REFUSED, str(error))
-        remember(self.session, result, what, setting_words(self.begin.settings), "", {})
+        await remember(self.session, result, what, setting_words(self.begin.settings), "", {})
         return result
 
     async def plan(self) -> Plan:
@@ -164,8 +174,9 @@ async def _resume(run: _Pending, found: Found) -> ApplyResult:
     if writes and not found.written:
         return run.operation.result(Verdict.CANCELLED, "it was cut off before anything was changed; nothing is to be done")
     plan = await run.plan()
-    # The text is in place already, so this plan writes nothing.
-    steps = RestartApply(run.session, replace(plan, edits=()), run.operation, run.journal, run.timeouts)
+    left = edits_between(await texts_now(run.session.service, [edit.path for edit in plan.edits]), new_texts(plan.edits))
+    # What is in place already is not written again.
+    steps = RestartApply(run.session, replace(plan, edits=left), run.operation, run.journal, run.timeouts)
     if found.restarted:
         run.operation.invocation_id = found.invocation_id
         await steps.confirm(Before(run.begin.old_invocation, None, run.begin.cursor))
@@ -219,15 +230,14 @@ async def _undo(run: _Pending, found: Found) -> ApplyResult:
     plan = await run.plan()
     if not found.restarted:
         async with run.operation.stage("write", Verdict.ROLLBACK_FAILED) as notes:
-            await run.session.service.write(reverse_edits(plan.edits))
-            await run.session.service.reload()
+            await put_files_back(run.session, plan, run.timeouts)
             notes.evidence = run.begin.target
         text = "rolled back: the file is as it was, and the engine had not been restarted"
         return run.operation.result(Verdict.CONFIRMED, text, rolled_back=True)
     cut = run.operation.result(Verdict.CANCELLED, f"{run.begin.what} was cut off")
     was_running = run.begin.old_invocation is not None
     result = await revert_restart(
-        run.session, plan, cut, run.journal, run.timeouts, written=found.written, was_running=was_running, on_event=run.on_event
+        run.session, plan, cut, run.journal, run.timeouts, was_running=was_running, on_event=run.on_event
     )
     return replace(result, verdict=Verdict.CONFIRMED, confirmed=True) if result.rolled_back else result
 

@@ -25,6 +25,8 @@ class Verdict(Enum):
     """Nothing was changed: a finding, a lock, a file that changed since the plan, or the engine said no."""
     WRITE_FAILED = "the write failed"
     """Nothing was changed: the file is as it was."""
+    LINK_DOWN = "unknown, the link is down"
+    """The link to the host was lost and did not come back in time: the change goes on there, and the operation stays open."""
     NOT_READY = "not ready"
     BAD_ANSWER = "no good answer"
     ROLLBACK_FAILED = "the roll-back failed"
@@ -122,3 +124,5 @@ class Timeouts:
     drain: float = 120.0
     hot: float = 5.0
     """For a hot change to show in the log and in the engine's report."""
+    link: float = 120.0
+    """For a lost link to come back, in a step that has no time of its own."""

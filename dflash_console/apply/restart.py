@@ -11,6 +11,7 @@ from ..evidence.command import flag_value
 from ..evidence.engine_log import Phase, StartLog
 from ..evidence.file_edits import new_texts, old_texts
 from ..evidence.secrets import mask_argv
+from ..hosts.http import ProbeAnswer
 from ..hosts.service import RunState, ServiceConfig
 from ..knobs import KNOBS, PLAIN, Source, find_knob
 from ..plan import Plan
@@ -18,11 +19,14 @@ from ..proof import KnobProof, Proof, StartEvidence, prove
 from ..session import HostSession
 from .confirmed import ConfirmedStore
 from .drain import drain
+from .follow import StartFollower
 from .journal import OperationJournal
 from .judge import judge, wrong_value
 from .operation import Operation
+from .patience import Patience
 from .records import StageFailed, Timeouts, Verdict
-from .start import Before, StartFollower, await_restart, last_words, look_before, read_argv
+from .start import Before, ask_for_restart, await_restart, how_it_ended, last_words, look_before, read_argv, start_lines
+from .writing import write_edits
 
 STAGES = (
     "checks",
@@ -58,9 +62,10 @@ class RestartApply:
         self._timeouts = timeouts
         self._kept = ConfirmedStore(session.transport, session.service)
         self._follower: StartFollower | None = None
+        self._patience = Patience(session.transport, timeouts.link, operation.move)
         self.proofs: tuple[KnobProof, ...] = ()
-        self.written = False
-        """The configuration file was changed."""
+        self.touched = False
+        """A write was begun: a file may have been changed."""
         self.restarted = False
         """A restart was asked for."""
         self.was_running = True
@@ -86,53 +91,61 @@ class RestartApply:
             for name in WRITE_STAGES:
                 operation.skip(name, "the file stays as it is")
             return
+        ask = self._patience.ask
         async with operation.stage("backup", Verdict.WRITE_FAILED) as notes:
-            path = await self._kept.keep_texts(f"{operation.operation_id}.before", old_texts(plan.edits))
-            planned = await self._kept.keep_texts(f"{operation.operation_id}.planned", new_texts(plan.edits))
+            name = operation.operation_id
+            path = await ask(lambda: self._kept.keep_texts(f"{name}.before", old_texts(plan.edits)))
+            planned = await ask(lambda: self._kept.keep_texts(f"{name}.planned", new_texts(plan.edits)))
             self._journal.note(backup=path, planned=planned)
             notes.evidence = path
         async with operation.stage("write", Verdict.WRITE_FAILED) as notes:
-            complaints = await service.check()
-            await service.write(plan.edits)
-            self.written = True
+            complaints = await ask(service.check)
+            self.touched = True
+            await write_edits(service, plan.edits, self._patience)
             notes.evidence = plan.target
         async with operation.stage("verify unit", Verdict.WRITE_FAILED) as notes:
             # What it complained about before is not this change's doing.
-            problems = [line for line in await service.check() if line not in complaints]
+            problems = [line for line in await ask(service.check) if line not in complaints]
             if problems:
                 raise StageFailed(Verdict.WRITE_FAILED, f"the service manager refuses the new configuration: {problems[0]}")
             notes.evidence = "no new complaints" if complaints else "no complaints"
         async with operation.stage("reload", Verdict.WRITE_FAILED) as notes:
-            await service.reload()
-            config = await service.configuration()
-            found = config.loaded if service.loads_on_reload and config.loaded is not None else config.command
-            if found != plan.command or config.command != plan.command:
-                shown = " ".join(mask_argv(found))
-                winner = f"{config.command_path} wins" if config.command_path else "another file wins"
-                raise StageFailed(Verdict.WRITE_FAILED, f"the effective command is not the planned one, {winner}: {shown}")
-            loaded = "the manager has loaded exactly the planned command"
-            notes.evidence = loaded if service.loads_on_reload else "the effective command is the planned one"
+            await ask(service.reload)
+            notes.evidence = self._loaded_as_planned(await ask(service.configuration))
+
+    def _loaded_as_planned(self, config: ServiceConfig) -> str:
+        """What was found, in words. Raises: StageFailed: a restart would run another command than the planned one."""
+        loads = self._session.service.loads_on_reload
+        if loads and config.loaded is None:
+            reason = "what the manager has loaded cannot be read over D-Bus, so what a restart would run is not known"
+            raise StageFailed(Verdict.WRITE_FAILED, reason)
+        found = config.loaded if loads and config.loaded is not None else config.command
+        if config.command != self._plan.command:
+            shown = " ".join(mask_argv(config.command))
+            winner = f"{config.command_path} wins" if config.command_path else "another file wins"
+            raise StageFailed(Verdict.WRITE_FAILED, f"the effective command is not the planned one, {winner}: {shown}")
+        if found != self._plan.command:
+            shown = " ".join(mask_argv(found))
+            raise StageFailed(Verdict.WRITE_FAILED, f"the manager has loaded another command than the files have: {shown}")
+        return "the manager has loaded exactly the planned command" if loads else "the effective command is the planned one"
 
     async def _drain(self) -> None:
         async with self._operation.stage("drain", Verdict.TIMED_OUT) as notes:
-            state = await self._session.service.state()
+            state = await self._patience.ask(self._session.service.state)
             if state.state is not RunState.RUNNING:
                 notes.evidence = "nothing runs"
                 return
             await drain(self._session, notes, self._timeouts.drain)
 
     async def _restart(self) -> Before:
-        service, transport = self._session.service, self._session.transport
+        service, transport, patience = self._session.service, self._session.transport, self._patience
         async with self._operation.stage("restart", Verdict.NO_RESTART) as notes:
-            before = await look_before(transport, service)
+            before = await patience.ask(lambda: look_before(transport, service))
             self._journal.note(old_invocation=before.invocation_id, cursor=before.cursor)
             self.restarted = True
-            self.was_running = before.main is not None
-            if before.main is None:
-                await service.start()
-            else:
-                await service.restart()
-            state = await await_restart(transport, service, before, self._timeouts.restart)
+            self.was_running = before.running
+            await ask_for_restart(service, before, patience, self._timeouts.restart)
+            state = await await_restart(transport, service, before, self._timeouts, patience, notes)
             self._operation.invocation_id = state.invocation_id
             gone = f", process {before.main.pid} is gone" if before.main is not None else ""
             notes.evidence = f"invocation {(before.invocation_id or 'none')[:8]} → {(state.invocation_id or '')[:8]}{gone}"
@@ -147,23 +160,24 @@ class RestartApply:
         session, operation = self._session, self._operation
         invocation = operation.invocation_id
         assert invocation is not None
-        config = await session.service.configuration()
+        config = await self._patience.ask(session.service.configuration)
         pid = await self._process_up(config)
-        argv = await read_argv(session.transport, pid)
-        follower = StartFollower(session.transport, session.service, session.link, invocation, before.cursor, self._timeouts, pid)
+        argv = await self._patience.ask(lambda: read_argv(session.transport, pid))
+        follower = StartFollower(
+            session.transport, session.service, session.link, invocation, before, self._timeouts, pid, self._patience
+        )
         self._follower = follower
         await follower.follow(operation, config, self._check_early)
         mark = follower.log.phases.get(Phase.READY)
-        evidence = mark.text if mark is not None else f"the server answers at {await session.service.base_url()}"
+        evidence = mark.text if mark is not None else "the server answers"
         operation.reached("ready", evidence, mark.number if mark is not None else None)
         await self._prompt()
         await self._truth(follower, argv)
 
     async def _process_up(self, config: ServiceConfig) -> int:
         """The main process of the new start, when the manager gave it the planned command."""
-        service = self._session.service
         async with self._operation.stage("process up", Verdict.PROCESS_DIED) as notes:
-            state = await service.state()
+            state = await self._patience.ask(self._session.service.state)
             if state.invocation_id != self._operation.invocation_id or state.main_pid is None:
                 await self._died()
             assert state.main_pid is not None
@@ -177,11 +191,12 @@ class RestartApply:
     async def _died(self) -> None:
         # The last words may come a moment after the end.
         await asyncio.sleep(0.3)
-        state = await self._session.service.state()
-        lines = await self._session.service.lines(invocation_id=self._operation.invocation_id, limit=400)
+        service, invocation = self._session.service, self._operation.invocation_id
+        state = await self._patience.ask(service.state)
+        lines = await self._patience.ask(lambda: start_lines(service, invocation))
         said, shown = last_words(lines, StartLog().add_all(lines))
-        how = f"status {state.exit_status}" if state.exit_status is not None else state.result
-        raise StageFailed(Verdict.PROCESS_DIED, f"the process died at once ({how}): {said or state.detail}", shown)
+        reason = f"the process died at once ({how_it_ended(state)})"
+        raise StageFailed(Verdict.PROCESS_DIED, f"{reason}: {said}" if said else reason, shown)
 
     def _check_early(self, log: StartLog) -> None:
         """Find what is wrong already. A second line of the drafter's start may correct the first: forks name their runner
@@ -203,19 +218,24 @@ class RestartApply:
 
     async def _prompt(self) -> None:
         async with self._operation.stage("prompt", Verdict.BAD_ANSWER) as notes:
-            http = await self._session.engine()
-            answer = await http.generate(timeout=self._timeouts.prompt)
+            answer = await self._patience.ask_engine(self._answer)
             notes.evidence = f"{answer.completion_tokens} tokens in {answer.seconds:.1f} s"
             if answer.verify_calls:
                 notes.evidence += f", {answer.verify_calls} verifies"
 
+    async def _answer(self) -> ProbeAnswer:
+        return await (await self._session.engine()).generate(timeout=self._timeouts.prompt)
+
     async def _truth(self, follower: StartFollower, argv: Sequence[str]) -> None:
         async with self._operation.stage("truth", Verdict.NOT_READY) as notes:
-            state = await self._session.service.state()
+            state = await self._patience.ask(self._session.service.state)
             if state.invocation_id != self._operation.invocation_id or state.state is not RunState.RUNNING:
                 raise StageFailed(Verdict.PROCESS_DIED, "the engine was ready and then ended; see the log of this start")
             evidence = StartEvidence(follower.log, follower.server, argv or None, self._plan.drafter)
             self.proofs = tuple(prove(find_knob(change.knob), change.new, evidence) for change in self._plan.changes)
+            if follower.log_problem:
+                # Evidence that this user may not see is not missing: the value is unknown.
+                self.proofs = tuple(proof.unseen(follower.log_problem) for proof in self.proofs)
             judge(self.proofs, follower.lines)
             notes.evidence = await self._table()
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..effective import UNGIVEN
 from ..evidence.command import flag_value
-from ..evidence.file_edits import reverse_edits
+from ..evidence.file_edits import FileEdit, edits_between, old_texts
 from ..hosts.transport import HostError
 from ..knobs import Value, find_knob
 from ..plan import KnobChange, Mode, Plan
@@ -14,8 +15,33 @@ from ..session import HostSession
 from .journal import OperationJournal
 from .judge import overall
 from .operation import Operation
+from .patience import LinkLost, Patience
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .restart import STAGES, RestartApply
+from .writing import texts_now, write_edits
+
+
+async def put_files_back(session: HostSession, plan: Plan, timeouts: Timeouts) -> bool:
+    """Make the files of a change what they were before, and have the manager read them; whether any had to be written.
+
+    For an engine that was not restarted. Each file is looked at: a write that failed may have got to some of them.
+
+    Raises:
+        HostError: it cannot be done, or the manager does not load the command of before.
+        LinkLost
+    """
+    service, patience = session.service, Patience(session.transport, timeouts.link)
+    now = await patience.ask(lambda: texts_now(service, [edit.path for edit in plan.edits]))
+    edits = edits_between(now, old_texts(reverse_order(plan.edits)))
+    await write_edits(service, edits, patience)
+    try:
+        await patience.ask(service.reload)
+    except HostError as error:
+        # A manager that reads nothing has not read the change either.
+        config = await patience.ask(service.configuration)
+        if not service.loads_on_reload or config.loaded != plan.old_command:
+            raise HostError(f"the files are as they were, and the manager does not read them: {error}") from error
+    return bool(edits)
 
 
 async def revert_restart(
@@ -25,18 +51,19 @@ async def revert_restart(
     journal: OperationJournal,
     timeouts: Timeouts,
     *,
-    written: bool,
     was_running: bool,
     on_event: OnEvent | None,
 ) -> ApplyResult:
     """Undo what a failed apply did; the lock is still held. The answer is ``failed`` with what became of the roll-back.
 
     A service that was stopped before is stopped again: there was no running configuration to go back to.
+
+    Raises:
+        LinkLost: what became of the roll-back is not known.
     """
     journal.note(rolling_back=True)
     if not was_running:
-        return await _stop_again(session, plan, failed, written=written)
-    config = await session.service.configuration()
+        return await _stop_again(session, plan, failed, timeouts)
     operation = Operation(
         f"{failed.operation_id}-back",
         Mode.RESTART,
@@ -46,12 +73,17 @@ async def revert_restart(
         on_event=on_event,
         rolling_back=True,
     )
-    back = backwards(plan, config.command, written=written)
-    steps = RestartApply(session, back, operation, journal, timeouts)
+    patience = Patience(session.transport, timeouts.link, operation.move)
     try:
         async with operation.stage("checks", Verdict.ROLLBACK_FAILED) as notes:
+            config = await patience.ask(session.service.configuration)
+            now = await patience.ask(lambda: texts_now(session.service, [edit.path for edit in plan.edits]))
             notes.evidence = f"back to the configuration before {failed.operation_id}"
+        back = backwards(plan, config.command, edits_between(now, old_texts(reverse_order(plan.edits))))
+        steps = RestartApply(session, back, operation, journal, timeouts)
         await steps.run(drain=False)
+    except LinkLost:
+        raise
     except (StageFailed, HostError) as error:
         reason = error.reason if isinstance(error, StageFailed) else str(error)
         rollback = operation.result(Verdict.ROLLBACK_FAILED, reason, failed=error if isinstance(error, StageFailed) else None)
@@ -69,26 +101,34 @@ async def revert_restart(
     return replace(failed, reason=text, rolled_back=True, rollback=rollback, invocation_id=operation.invocation_id)
 
 
-async def _stop_again(session: HostSession, plan: Plan, failed: ApplyResult, *, written: bool) -> ApplyResult:
+async def _stop_again(session: HostSession, plan: Plan, failed: ApplyResult, timeouts: Timeouts) -> ApplyResult:
     try:
-        await session.service.stop()
-        if written:
-            await session.service.write(reverse_edits(plan.edits))
-            await session.service.reload()
+        await Patience(session.transport, timeouts.link).ask(session.service.stop)
+        await put_files_back(session, plan, timeouts)
     except HostError as error:
         text = f"{failed.reason}; and the roll-back failed: {error}"
         return replace(failed, verdict=Verdict.ROLLBACK_FAILED, reason=text)
     return replace(failed, reason=f"{failed.reason}; rolled back: stopped, as it was before", rolled_back=True)
 
 
-def backwards(plan: Plan, command: tuple[str, ...], *, written: bool) -> Plan:
-    """The plan that undoes ``plan``: old text for new, and the values that the old command asks for."""
+def reverse_order(edits: Sequence[FileEdit]) -> tuple[FileEdit, ...]:
+    """The file that was written last is put back first."""
+    return tuple(edits)[::-1]
+
+
+def backwards(plan: Plan, command: tuple[str, ...], edits: tuple[FileEdit, ...]) -> Plan:
+    """The plan that undoes ``plan``, with the values that the old command asks for.
+
+    Args:
+        command: what is effective now.
+        edits: what makes the files that are there now those of before; none when nothing was written.
+    """
     changes = tuple(replace(change, old=change.new, new=_asked(plan.old_command, change)) for change in plan.changes)
     return replace(
         plan,
         mode=Mode.RESTART,
-        edits=reverse_edits(plan.edits) if written else (),
-        command=plan.old_command if written else command,
+        edits=edits,
+        command=plan.old_command if edits else command,
         changes=changes,
         findings=(),
         # What was written is checked when it is written back.

@@ -166,5 +166,9 @@ class Service(Protocol):
     def lock(self, holder: str) -> AbstractAsyncContextManager[None]:
         """Hold the unit for one operation. Raises: HostError naming who holds it."""
 
+    async def audit(self, record: Mapping[str, object]) -> str:
+        """Note a finished operation on the host, for everybody who works there; the time is added by the host. The file of it;
+        empty for a service that this machine runs, whose audit file is the console's own. Raises: HostError."""
+
     async def base_url(self) -> str | None:
         """Where the engine's HTTP server should answer, seen from here (from its command line); ``None`` = unknown."""

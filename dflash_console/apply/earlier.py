@@ -1,0 +1,118 @@
+"""What was there before: the way back when no configuration was ever confirmed, or the one that was is not the one that was left.
+
+Every operation keeps what it is about to replace (``ID.before``) and what it writes (``ID.planned``) on the host. So the way back
+is known from any machine, also for a service that the console met running, or whose engine gives no evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..evidence.file_edits import Texts, texts_digest
+from ..hosts.service import RunState, ServiceState
+from ..hosts.transport import HostError, HostUnreachable
+from ..session import HostSession
+from .confirmed import ConfirmedConfig, ConfirmedStore
+
+Change = tuple[Texts, Texts]
+"""The files that one operation wrote, before and after."""
+
+
+@dataclass(frozen=True)
+class WayBack:
+    """A configuration to go back to."""
+
+    name: str
+    """In words or as a record's name."""
+    texts: Texts = field(repr=False)
+
+
+async def way_back(session: HostSession) -> WayBack | None:
+    """What a roll-back goes back to: the newest confirmed configuration that is not the one that runs confirmed now; when what is
+    written was never confirmed, what was there before it was written.
+
+    Raises:
+        HostError: the configuration cannot be read.
+    """
+    store, service = ConfirmedStore(session.transport, session.service), session.service
+    now, state = service.restorable(await service.configuration()), await service.state()
+    records = await _with_texts(store)
+    record = _other_record([record for record, _ in records], texts_digest(now), state)
+    known = next((WayBack(found.name, texts) for found, texts in records if found is record), None)
+    if known is not None and any(same_texts(now, texts) for _, texts in records):
+        return known
+    before = texts_before(now, await kept_changes(store), [texts for _, texts in records])
+    return known if before is None else WayBack("the configuration before the last change", before)
+
+
+def _other_record(records: Sequence[ConfirmedConfig], digest: str, state: ServiceState) -> ConfirmedConfig | None:
+    """The newest that differs from what is confirmed and running now."""
+    running = state.state is RunState.RUNNING
+    for record in records:
+        if record.digest != digest or not running or record.invocation_id != state.invocation_id:
+            if record.digest == digest and running and any(other.invocation_id == state.invocation_id for other in records):
+                # The same text, confirmed in an earlier start: going back to it would change nothing.
+                continue
+            return record
+    return None
+
+
+async def _with_texts(store: ConfirmedStore) -> list[tuple[ConfirmedConfig, Texts]]:
+    found = []
+    for record in await store.records():
+        try:
+            found.append((record, await store.read_texts(record.text_path)))
+        except HostUnreachable:
+            raise
+        except HostError:
+            continue
+    return found
+
+
+async def kept_changes(store: ConfirmedStore) -> tuple[Change, ...]:
+    """What can be read of the operations of this service, the newest first. Raises: HostUnreachable."""
+    found = []
+    names = await store.names()
+    for name in sorted((name for name in names if name.endswith(".planned")), reverse=True):
+        before = name.removesuffix(".planned") + ".before"
+        try:
+            found.append((await store.read_texts(store.path(before)), await store.read_texts(store.path(name))))
+        except HostUnreachable:
+            raise
+        except HostError:
+            continue
+    return tuple(found)
+
+
+def texts_before(now: Texts, changes: Sequence[Change], confirmed: Sequence[Texts]) -> Texts | None:
+    """The newest texts that a change replaced and that are not themselves the text of a change that was never confirmed.
+
+    Args:
+        now: the files of the configuration as they are.
+        changes: newest first.
+        confirmed: texts of every configuration that was confirmed.
+
+    Returns:
+        ``None`` when no change led to ``now``, or all lead back to where one is.
+    """
+    texts = dict(now)
+    used: set[int] = set()
+    while True:
+        number = next((n for n, (_, after) in enumerate(changes) if n not in used and _holds(texts, after)), None)
+        if number is None:
+            break
+        used.add(number)
+        texts.update(changes[number][0])
+        if any(same_texts(texts, known) for known in confirmed):
+            break
+    return None if not used or same_texts(texts, now) else texts
+
+
+def _holds(texts: Texts, part: Texts) -> bool:
+    return all(texts.get(path) == text for path, text in part.items())
+
+
+def same_texts(one: Texts, other: Texts) -> bool:
+    """A file that one of them does not name is one that is not there."""
+    return all(one.get(path) == other.get(path) for path in {*one, *other})
