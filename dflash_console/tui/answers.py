@@ -90,14 +90,17 @@ class Answer:
         return " · ".join(parts)
 
     def shaded(self, shades: tuple[str, ...]) -> Text:
-        """The answer with each verify's tokens on a ground of their own; neighbours always differ."""
+        """The answer with each verify's tokens on a ground of their own; neighbours always differ.
+
+        Without ``shades`` (a terminal that has no colours, or only sixteen) every other verify is underlined.
+        """
         text = Text(overflow="fold")
-        styles = [Style(bgcolor=shade) for shade in shades if shade]
+        styles = [Style(bgcolor=shade) for shade in shades] or [Style(), Style(underline=True)]
         number = 0
         for piece in self.pieces:
             if not piece:
                 continue
-            text.append(piece, styles[number % len(styles)] if styles else None)
+            text.append(piece, styles[number % len(styles)])
             number += 1
         return text
 

@@ -77,6 +77,11 @@ def kept(name: str, record: RequestRecord, text: str = "hello", **asked: object)
     return KeptAnswer(name, replace(PromptRequest.of(text), **asked), record)  # type: ignore[arg-type]
 
 
+def test_without_shades_every_other_verify_is_underlined() -> None:
+    text = streamed().shaded(())
+    assert [text.plain[span.start : span.end] for span in text.spans if "underline" in str(span.style)] == [" is a", " that"]
+
+
 def test_same_output_is_said_for_greedy_answers_and_not_claimed_for_warm_ones() -> None:
     left, right = answer_record(0, "abc"), answer_record(0, "abc", decode_tok_s=60.0)
     words = comparison_words(kept("plain", left), kept("this", right))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from textual.widgets import Input, Markdown
 
 from dflash_console.load.request import Endpoint
@@ -103,6 +104,17 @@ async def test_the_playground_shades_each_verify_and_shows_the_histogram(make_ap
         assert len(grounds) == 5
         assert grounds[0] != grounds[1]
         assert "50 %" in app.query_one("#answer-histogram", HistogramPanel).text
+
+
+async def test_without_colours_verifies_are_told_apart_by_underlines(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("5", "enter")
+        view = app.query_one(AnswerView)
+        await until(lambda: "4 verifies" in str(view.border_title), "the figures")
+        assert "underline" in str(view.border_subtitle)
+        assert any("underline" in str(span.style) for span in view._text.spans)
 
 
 async def test_enter_sends_from_the_editor_and_printable_keys_type(make_app: MakeApp) -> None:

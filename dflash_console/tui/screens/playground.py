@@ -246,7 +246,7 @@ class PlaygroundPane(Pane):
     def _repaint(self) -> None:
         answers = self._runner.answers
         answer = answers[self._index] if answers else None
-        remark = self._remark or self._remarks.get(self._index) or ("shades: one verify each" if answer is not None else "")
+        remark = self._remark or self._remarks.get(self._index, "")
         self.query_one(AnswerView).show_answer(answer, len(answers), remark)
         record = None if answer is None else answer.record
         self.query_one("#answer-histogram", HistogramPanel).show_counts(() if record is None else record.accept_histogram)

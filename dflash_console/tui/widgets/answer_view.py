@@ -31,7 +31,7 @@ class AnswerView(VerticalScroll, can_focus=True):
         return self._text.plain
 
     def show_answer(self, answer: Answer | None, count: int, remark: str) -> None:
-        """Show one of ``count`` answers; ``remark`` stands in the lower edge."""
+        """Show one of ``count`` answers; ``remark`` stands in the lower edge, and without one what the shades mean."""
         if answer is None:
             self.border_title = "Answer"
             self._put(Text("No answer yet. Type a prompt and press enter.", style="dim"))
@@ -39,13 +39,22 @@ class AnswerView(VerticalScroll, can_focus=True):
             return
         which = f"Answer {answer.number + 1} of {count} ─ " if count > 1 else ""
         self.border_title = Text(which + answer.figures(brief=True)).markup
-        self.border_subtitle = Text(remark).markup
+        shades = self._shades()
+        self.border_subtitle = Text(
+            remark or ("shades: one verify each" if shades else "underline on, off: one verify each")
+        ).markup
         at_end = self.scroll_y >= self.max_scroll_y - 1
-        variables = self.app.theme_variables
-        shades = tuple(variables.get(name, "") for name in ("shade-1", "shade-2", "shade-3"))
         self._put(answer.shaded(shades))
         if answer.record is None and at_end:
             self.scroll_end(animate=False)
+
+    def _shades(self) -> tuple[str, ...]:
+        """The theme's three grounds; none where they would all look alike."""
+        sixteen = self.app.console.color_system == "standard" and not self.app.is_headless
+        if self.app.no_color or sixteen:
+            return ()
+        variables = self.app.theme_variables
+        return tuple(variables[name] for name in ("shade-1", "shade-2", "shade-3") if variables.get(name))
 
     def _put(self, text: Text) -> None:
         if text != self._text:
