@@ -52,7 +52,7 @@ async def cut_at_prompt(scene: Scene) -> Ended:
     "link-cut-for-good",
     Where.LINK,
     "the link is cut at the restart and stays dead",
-    Verdict.UNKNOWN,
+    Verdict.LINK_DOWN,
     "link",
     setup=Setup(faults="16=slow", ready_timeout_s=20),
 )
@@ -128,7 +128,7 @@ async def host_hangs(scene: Scene) -> Ended:
     "link-host-hangs-for-good",
     Where.LINK,
     "the whole host hangs at the restart, until the console has given up",
-    (Verdict.UNKNOWN, Verdict.TIMED_OUT, Verdict.NO_RESTART),
+    (Verdict.LINK_DOWN, Verdict.TIMED_OUT, Verdict.NO_RESTART),
     setup=Setup(faults="16=slow", ready_timeout_s=20),
 )
 async def host_hangs_for_good(scene: Scene) -> Ended:
