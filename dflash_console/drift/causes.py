@@ -6,6 +6,8 @@ the process older than the file, did it ignore what it was asked, can what it wa
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..evidence.acceptance import AcceptanceFinding, acceptance_finding
 from ..evidence.command import flag_value
 from ..evidence.engine_log import ignored_flag
@@ -17,7 +19,23 @@ from .comparing import differ, expected_in_effect, said, shown, wanted
 from .verdicts import APPLY_KEY, RESTART_KEY, DriftKind, TruthRow, Verdict
 
 
-def judge(witnesses: Witnesses, knob: Knob, algorithm: str | None, older: float | None) -> TruthRow:
+@dataclass(frozen=True)
+class Older:
+    """The process was started before the configuration was written, both by the host's clock."""
+
+    seconds: float
+    path: str = ""
+    """The file that was written last, when it is another than the unit file."""
+
+    @property
+    def words(self) -> str:
+        return (
+            f"the process is older than {self.path or 'the unit file'}, by {_duration(self.seconds)}: "
+            "no restart happened since it was written"
+        )
+
+
+def judge(witnesses: Witnesses, knob: Knob, algorithm: str | None, older: Older | None) -> TruthRow:
     """The verdict on one setting: the first cause that applies."""
     row = TruthRow(knob.name, knob.title, readings(witnesses, knob), now=in_effect(witnesses, knob))
     return (
@@ -82,11 +100,11 @@ def _at_start(witnesses: Witnesses, knob: Knob) -> Value | None:
         return None
 
 
-def _older(row: TruthRow, knob: Knob, older: float | None) -> TruthRow | None:
+def _older(row: TruthRow, knob: Knob, older: Older | None) -> TruthRow | None:
     unit, loaded, process = (row.readings[source] for source in (Source.UNIT, Source.LOADED, Source.PROCESS))
     if differ(unit, process, knob):
         unloaded = " (the manager has not loaded it yet)" if differ(unit, loaded, knob) else ""
-        message = f"{older_words(older)}{unloaded}: {said(unit)} in the unit file, {said(process)} in the process"
+        message = f"{older_words(older)}{unloaded}; {said(unit)} in the unit file, {said(process)} in the process"
         return with_verdict(row, Verdict.DRIFT, DriftKind.PROCESS_OLDER, message, RESTART_KEY)
     if differ(unit, loaded, knob):
         # The process may even run what the file says: the next restart starts what is loaded.
@@ -95,10 +113,8 @@ def _older(row: TruthRow, knob: Knob, older: float | None) -> TruthRow | None:
     return None
 
 
-def older_words(older: float | None) -> str:
-    if older is None:
-        return "the process is not what the unit file asks for"
-    return f"the process is older than the unit file, by {_duration(older)}"
+def older_words(older: Older | None) -> str:
+    return "the process is not what the unit file asks for" if older is None else older.words
 
 
 def _duration(seconds: float) -> str:

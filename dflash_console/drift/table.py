@@ -5,9 +5,10 @@ from __future__ import annotations
 from ..evidence.drift_flags import other_flags
 from ..evidence.reading import Known, Reading
 from ..evidence.truth import Witnesses, compact_cache_readings, in_effect, readings
+from ..evidence.unit_drop_in import NAME as DROP_IN_FILE
 from ..knobs import KNOBS, OFF, TRUTH_KNOBS, Knob, Source
 from ..state import HostState, RunState
-from .causes import disagreement, judge, older_words, with_verdict
+from .causes import Older, disagreement, judge, older_words, with_verdict
 from .comparing import said, shown, wanted
 from .verdicts import COMPACT_CACHE, DROP_IN, RESTART_KEY, SPECULATION_KEY, DriftKind, TruthRow, TruthTable, Verdict
 
@@ -49,11 +50,9 @@ def truth_table(state: HostState) -> TruthTable:
     for flag in other_flags(witnesses.command, witnesses.argv if witnesses.running else None):
         given = {source: Reading(Known.ABSENT, why="not in the catalogue") for source in Source}
         given |= {Source.UNIT: flag.unit, Source.PROCESS: flag.process}
-        message = f"{older_words(older)}: {said(flag.unit)} in the unit file, {said(flag.process)} in the process"
+        message = f"{older_words(older)}; {said(flag.unit)} in the unit file, {said(flag.process)} in the process"
         rows.append(TruthRow(flag.name, flag.flag, given, Verdict.DRIFT, message, RESTART_KEY, DriftKind.PROCESS_OLDER))
-    if shadowed := state.config.value.shadowed if state.config is not None else "":
-        absent = {source: Reading(Known.ABSENT, why="is no setting") for source in Source}
-        rows.append(TruthRow(DROP_IN, "Console's drop-in", absent, Verdict.DRIFT, shadowed, "", DriftKind.SHADOWED))
+    rows += _drop_in(state)
     return TruthTable(tuple(rows))
 
 
@@ -103,11 +102,29 @@ def _algorithm(witnesses: Witnesses) -> str | None:
     return None
 
 
-def _started_before_written(state: HostState) -> float | None:
-    """Seconds between the start and the newest configuration file, both by the host's clock, when the file is newer."""
+def _drop_in(state: HostState) -> list[TruthRow]:
+    """The console's own drop-in: whether another file overrides it, and whether it hides a change of what it was made from."""
+    if state.config is None:
+        return []
+    config = state.config.value
+    absent = {source: Reading(Known.ABSENT, why="is no setting") for source in Source}
+    row = TruthRow(DROP_IN, "Console's drop-in", absent)
+    ours = next((source.path for source in config.sources if source.path.rpartition("/")[2] == DROP_IN_FILE), None)
+    if ours is not None and config.command_path not in ("", ours):
+        message = f"another drop-in wins: {config.command_path} sets ExecStart after {ours}, whose settings have no effect"
+        return [with_verdict(row, Verdict.DRIFT, DriftKind.OVERRIDDEN, message)]
+    if config.shadowed:
+        return [with_verdict(row, Verdict.DRIFT, DriftKind.SHADOWED, config.shadowed)]
+    return []
+
+
+def _started_before_written(state: HostState) -> Older | None:
+    """How much newer the newest configuration file is than the start, both by the host's clock; ``None`` when it is not."""
     if state.service is None or state.config is None or state.service.value.started_at is None:
         return None
-    times = [source.mtime for source in state.config.value.sources if source.mtime is not None]
-    if not times or max(times) <= state.service.value.started_at:
+    sources = state.config.value.sources
+    times = [(source.mtime, source.path) for source in sources if source.mtime is not None]
+    if not times or max(times)[0] <= state.service.value.started_at:
         return None
-    return max(times) - state.service.value.started_at
+    newest, path = max(times)
+    return Older(newest - state.service.value.started_at, path if path != sources[0].path else "")

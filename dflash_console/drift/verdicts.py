@@ -65,6 +65,7 @@ class DriftKind(Enum):
     ACCEPTANCE = "acceptance out of the ordinary"
     SPECULATION_OFF = "speculation switched off"
     SHADOWED = "the drop-in hides a change of the unit"
+    OVERRIDDEN = "another drop-in wins"
     FOLLOWS = "follows from the row above"
 
 

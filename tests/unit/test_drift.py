@@ -145,7 +145,7 @@ def test_a_process_that_is_older_than_the_unit_file_is_told_by_how_much() -> Non
     window = with_flags(COMMAND, "--speculative-draft-window-size", "2048")
     row = Host(written=window, loaded=window, started=1000.0, edited=1000.0 + 41 * 60).row("draft_window")
     assert (row.verdict, row.kind, row.key) == (Verdict.DRIFT, DriftKind.PROCESS_OLDER, "r")
-    assert "older than the unit file, by 41 min" in row.message
+    assert "older than the unit file, by 41 min: no restart happened since it was written" in row.message
     assert row.severity is Severity.ERROR
     assert [row.readings[source].text for source in (Source.UNIT, Source.LOADED, Source.LOG)] == ["2048", "2048", "off"]
 
