@@ -177,14 +177,14 @@ async def test_roll_back_takes_an_unwritten_hot_change_back_without_a_restart(ma
         assert result.invocation_id == first.invocation_id
 
 
-async def test_roll_back_without_an_earlier_confirmed_configuration_says_so(make_unit: MakeUnit, tmp_path: Path) -> None:
+async def test_roll_back_without_an_earlier_configuration_says_so(make_unit: MakeUnit, tmp_path: Path) -> None:
     make_unit()
     async with session_on(tmp_path) as session:
         await started(session)
         result = await roll_back(session, timeouts=FAST)
         assert (result.verdict, result.reason) == (
             Verdict.REFUSED,
-            "there is no earlier confirmed configuration to go back to",
+            "there is no earlier configuration to go back to",
         )
 
 
