@@ -89,6 +89,11 @@ def _settings(parser: argparse.ArgumentParser) -> None:
         help="while the engine runs; refuse what it cannot take so",
     )
     mode.add_argument("--restart", dest="mode", action="store_const", const=ApplyMode.RESTART, help="write it down and restart")
+    parser.add_argument(
+        "--commit-confirm",
+        action="store_true",
+        help="arm a timer on the host that puts the configuration back unless the change is confirmed in time",
+    )
 
 
 def _yes(parser: argparse.ArgumentParser) -> None:

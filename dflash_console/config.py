@@ -59,6 +59,8 @@ class ApplyDefaults:
     rollback_on_failure: bool = False
     drain: bool = False
     """Wait for running requests before a stop."""
+    commit_confirm: bool = False
+    """Let the host itself put the configuration back when a restart is not confirmed in time (where it has systemd)."""
     drain_timeout_s: Annotated[float, Bounds(ge=0, le=86_400)] = 120.0
     ready_timeout_s: Annotated[float, Bounds(gt=0, le=86_400)] = 1_800.0
     """Longest wait for a start, in seconds; a large model needs many minutes."""

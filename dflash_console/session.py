@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +111,11 @@ class HostSession:
 
         state = await self.watcher.refresh() if refresh else self.watcher.state
         times = await self.history.stage_seconds(self.key)
+        timer = self.service.rollback_timer()
+        if self.config.apply.commit_confirm and timer is not None:
+            change = replace(change, commit_confirm=True)
         survey = await survey_change(state, change, self.sources, self.transport, self.service, times)
+        survey = replace(survey, longest_start_s=self.config.apply.ready_timeout_s)
         config = state.config.value if state.config is not None else None
 
         def render(command: tuple[str, ...]) -> tuple[FileEdit, ...]:

@@ -26,6 +26,9 @@ async def survey_change(
 ) -> Survey:
     """Ask the host what the plan for ``change`` needs to know. Never raises: what cannot be found out is a finding."""
     survey = Survey(stage_seconds=stage_seconds)
+    if change.commit_confirm and service.rollback_timer() is None:
+        why = "only systemd on the host can put a configuration back by itself, and this unit is not run by it"
+        survey = replace(survey, undo_problem=f"{why}: apply without commit-confirm")
     if state.config is None:
         return survey
     command = state.config.value.command
@@ -38,14 +41,14 @@ async def survey_change(
             continue
     survey = await _drafter(survey, command, "drafter" in change.settings, state, sources, transport)
     remarks: tuple[str, ...] = ()
+    taken = False
     try:
         problems = await service.preflight()
         remarks = tuple(line for line in await service.check() if line not in problems)
+        taken = await _port_taken(state, command, transport)
     except HostError as error:
         problems = (str(error),)
-    survey = replace(
-        survey, unit_problems=problems, unit_remarks=remarks, port_taken=await _port_taken(state, command, transport)
-    )
+    survey = replace(survey, unit_problems=problems, unit_remarks=remarks, port_taken=taken)
     return replace(
         survey,
         port_holder=await _port_holder(command, transport) if survey.port_taken else "",

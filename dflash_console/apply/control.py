@@ -24,6 +24,7 @@ from .journal import OperationBegin, OperationJournal, new_operation_id, own_ide
 from .operation import Operation
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .start import identify
+from .undo import call_off_foreign
 
 STOP_STAGES = ("checks", "drain", "stop", "gone")
 
@@ -120,6 +121,7 @@ async def _stop(session: HostSession, operation: Operation, drain: bool, timeout
     async with operation.stage("checks", Verdict.REFUSED) as notes:
         if session.read_only:
             raise StageFailed(Verdict.REFUSED, "the console is read-only: start it without --read-only to change anything")
+        await call_off_foreign(session)
         state = await session.service.state()
         operation.invocation_id = state.invocation_id
         main = await identify(session.transport, state.main_pid) if state.main_pid is not None else None

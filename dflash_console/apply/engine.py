@@ -28,6 +28,7 @@ from .patience import LinkLost
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .restart import RestartApply
 from .revert import put_files_back, revert_restart
+from .undo import call_off_foreign, foreign_timer
 
 
 async def apply_plan(
@@ -79,7 +80,7 @@ class _Run:
         self._operation = Operation(
             operation_id,
             plan.mode,
-            hot.STAGES if plan.mode is Mode.HOT else restart.STAGES,
+            hot.STAGES if plan.mode is Mode.HOT else restart.stages_of(plan),
             self._journal,
             expected=plan.predictions.stage_seconds,
             on_event=on_event,
@@ -137,6 +138,7 @@ class _Run:
                 settings={change.knob: change.new for change in plan.changes},
                 hot_before=values_before(plan) if plan.mode is Mode.HOT else {},
                 old_invocation=plan.invocation_id,
+                undo_after_s=plan.undo_after_s,
             )
         )
 
@@ -164,11 +166,19 @@ class _Run:
                     found = None
                 if found != digest:
                     raise StageFailed(Verdict.REFUSED, f"{path} was changed since the plan was made; plan again")
+            await self._no_timer()
             state = await session.service.state()
             if plan.mode is Mode.HOT and state.invocation_id != plan.invocation_id:
                 raise StageFailed(Verdict.REFUSED, "the engine was restarted since the plan was made; plan again")
             warned = f", {len(plan.warnings)} warnings" if plan.warnings else ""
             notes.evidence = f"{len(plan.digests)} files unchanged since the plan{warned}"
+
+    async def _no_timer(self) -> None:
+        """The timer of an earlier change, left by a console that is gone, must not fire into this one."""
+        if self._what == "rollback":
+            await call_off_foreign(self._session)
+        elif words := await foreign_timer(self._session):
+            raise StageFailed(Verdict.REFUSED, words)
 
     async def _restart(self, *, rollback: bool, drain: bool) -> ApplyResult:
         steps = RestartApply(self._session, self._plan, self._operation, self._journal, self._timeouts)
@@ -187,21 +197,33 @@ class _Run:
         except StageFailed as error:
             return await self._failed_restart(steps, error, rollback=rollback)
         verdict = overall(steps.proofs)
+        try:
+            if steps.undo.wanted and verdict is not Verdict.CONFIRMED:
+                raise StageFailed(verdict, f"{_success(steps.proofs, verdict)}; what is not confirmed is put back")
+            await steps.undo.call_off(self._operation)
+        except LinkLost:
+            raise
+        except StageFailed as error:
+            return await self._failed_restart(steps, error, rollback=True)
         if verdict is Verdict.CONFIRMED:
             await self._keep([proof.words for proof in steps.proofs])
         return self._operation.result(verdict, _success(steps.proofs, verdict))
 
     async def _failed_restart(self, steps: RestartApply, error: StageFailed, *, rollback: bool) -> ApplyResult:
+        with contextlib.suppress(HostError):
+            if steps.restarted and await steps.undo.fired():
+                error = StageFailed(error.verdict, f"{steps.undo.fired_words}: {error.reason}", error.lines)
         failed = self._operation.result(error.verdict, error.reason, failed=error)
         if steps.touched and not steps.restarted:
             # The engine that runs was never touched, so the files alone have to be as they were.
             try:
                 put_back = await put_files_back(self._session, self._plan, self._timeouts)
+                await steps.undo.off()
             except HostError as problem:
                 text = f"{error.reason}; and the files could not be put back: {problem}"
                 return replace(failed, verdict=Verdict.ROLLBACK_FAILED, reason=text)
             return replace(failed, reason=f"{error.reason}; the files are as they were") if put_back else failed
-        if not rollback or not steps.restarted:
+        if not (rollback or steps.undo.wanted) or not steps.restarted:
             return failed
         return await revert_restart(
             self._session,

@@ -53,6 +53,8 @@ class OperationBegin:
     old_invocation: str | None = None
     cursor: str = ""
     """End of the log before the restart was asked for."""
+    undo_after_s: int | None = None
+    """With commit-confirm: seconds after which a timer on the host puts the configuration back."""
 
 
 @dataclass(frozen=True)

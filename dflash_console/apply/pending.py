@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
@@ -25,10 +26,12 @@ from .hot import PROMPT_TOKENS, take_back
 from .journal import OperationJournal, PendingOperation, own_identity
 from .judge import judge, overall
 from .operation import Operation
+from .patience import Patience
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .restart import RestartApply
-from .revert import put_files_back, revert_restart
-from .start import Before
+from .revert import backwards, put_files_back, revert_restart
+from .start import POLL_S, Before
+from .undo import Undo
 from .writing import texts_now
 
 
@@ -44,6 +47,8 @@ class Found:
     """The file holds neither the old nor the planned text: someone else changed it."""
     running: bool
     invocation_id: str | None
+    put_back: bool = False
+    """The timer of commit-confirm has put the configuration of before back."""
 
 
 async def examine(session: HostSession, operation: PendingOperation) -> Found:
@@ -53,6 +58,7 @@ async def examine(session: HostSession, operation: PendingOperation) -> Found:
     now = await texts_now(session.service, begin.paths)
     digest = texts_digest(now)
     writes = begin.old_digest != begin.new_digest
+    timer = session.service.rollback_timer() if begin.undo_after_s is not None else None
     half = writes and digest not in (begin.old_digest, begin.new_digest) and await _half_written(session, operation, now)
     return Found(
         written=writes and (half or digest == begin.new_digest),
@@ -60,6 +66,7 @@ async def examine(session: HostSession, operation: PendingOperation) -> Found:
         foreign=bool(begin.paths) and not half and digest not in (begin.old_digest, begin.new_digest),
         running=state.state in (RunState.RUNNING, RunState.STARTING),
         invocation_id=state.invocation_id,
+        put_back=timer is not None and await timer.fired(),
     )
 
 
@@ -160,12 +167,44 @@ class _Pending:
             digests={},
             invocation_id=begin.old_invocation,
             drafter=drafter.value if drafter is not None else None,
+            undo_after_s=begin.undo_after_s,
         )
+
+
+async def _put_back_by_timer(run: _Pending) -> str:
+    """The timer of commit-confirm did what the console could not: see that what it put back runs, and say so.
+
+    Returns:
+        What was seen, in words.
+
+    Raises:
+        StageFailed: what it put back is not confirmed.
+    """
+    plan = await run.plan()
+    patience = Patience(run.session.transport, run.timeouts.link, run.operation.move)
+    async with run.operation.stage("restart", Verdict.ROLLBACK_FAILED) as notes:
+        until = time.monotonic() + run.timeouts.restart
+        state = await patience.ask(run.session.service.state)
+        while state.state in (RunState.STARTING, RunState.STOPPING) and time.monotonic() < until:
+            await asyncio.sleep(POLL_S)
+            state = await patience.ask(run.session.service.state)
+        run.operation.invocation_id = state.invocation_id
+        notes.evidence = "by the timer on the host"
+    words = f"{Undo(run.session, plan, patience).fired_words}, because nobody had confirmed the change"
+    if state.state is RunState.STOPPED and run.begin.old_invocation is None:
+        return f"{words}; the unit is stopped, as it was before"
+    steps = RestartApply(run.session, backwards(plan, plan.old_command, ()), run.operation, run.journal, run.timeouts)
+    await steps.confirm(Before(run.begin.old_invocation, None, run.begin.cursor))
+    if overall(steps.proofs) is not Verdict.CONFIRMED:
+        return f"{words}; it runs"
+    return f"{words}; it runs and is confirmed"
 
 
 async def _resume(run: _Pending, found: Found) -> ApplyResult:
     if run.begin.what == "stop":
         return await _finish_stop(run, found)
+    if found.put_back:
+        return run.operation.result(Verdict.CANCELLED, await _put_back_by_timer(run), rolled_back=True)
     if found.foreign:
         raise StageFailed(Verdict.REFUSED, f"{run.begin.target} was changed by someone else since: look at it, and plan again")
     if run.mode is Mode.HOT:
@@ -179,12 +218,14 @@ async def _resume(run: _Pending, found: Found) -> ApplyResult:
     steps = RestartApply(run.session, replace(plan, edits=left), run.operation, run.journal, run.timeouts)
     if found.restarted:
         run.operation.invocation_id = found.invocation_id
+        await steps.undo.rearm()
         await steps.confirm(Before(run.begin.old_invocation, None, run.begin.cursor))
     else:
         await steps.run(drain=False)
     verdict = overall(steps.proofs)
     words = "; ".join(proof.words for proof in steps.proofs)
     if verdict is Verdict.CONFIRMED:
+        await steps.undo.call_off(run.operation)
         with contextlib.suppress(HostError):
             store = ConfirmedStore(run.session.transport, run.session.service)
             invocation = run.operation.invocation_id or ""
@@ -221,6 +262,8 @@ async def _finish_stop(run: _Pending, found: Found) -> ApplyResult:
 async def _undo(run: _Pending, found: Found) -> ApplyResult:
     if run.begin.what == "stop":
         return run.operation.result(Verdict.CANCELLED, "a stop changes no configuration; start the service to undo it")
+    if found.put_back:
+        return run.operation.result(Verdict.CONFIRMED, await _put_back_by_timer(run), rolled_back=True)
     if found.foreign:
         raise StageFailed(Verdict.REFUSED, f"{run.begin.target} was changed by someone else since: it is left alone")
     if run.mode is Mode.HOT:
@@ -231,6 +274,7 @@ async def _undo(run: _Pending, found: Found) -> ApplyResult:
     if not found.restarted:
         async with run.operation.stage("write", Verdict.ROLLBACK_FAILED) as notes:
             await put_files_back(run.session, plan, run.timeouts)
+            await Undo(run.session, plan, Patience(run.session.transport, run.timeouts.link)).off()
             notes.evidence = run.begin.target
         text = "rolled back: the file is as it was, and the engine had not been restarted"
         return run.operation.result(Verdict.CONFIRMED, text, rolled_back=True)

@@ -26,6 +26,7 @@ from .operation import Operation
 from .patience import Patience
 from .records import StageFailed, Timeouts, Verdict
 from .start import Before, ask_for_restart, await_restart, how_it_ended, last_words, look_before, read_argv, start_lines
+from .undo import ARM, CALL_OFF, Undo
 from .writing import write_edits
 
 STAGES = (
@@ -46,6 +47,16 @@ STAGES = (
     "truth",
 )
 _SAID_BY_TREE_WORKERS = ("tree_budget", "tree_topk", "block_size")
+
+
+def stages_of(plan: Plan) -> tuple[str, ...]:
+    """The stages of this plan's operation: with commit-confirm two more."""
+    if plan.undo_after_s is None:
+        return STAGES
+    at = STAGES.index("restart")
+    return (*STAGES[:at], ARM, *STAGES[at:], CALL_OFF)
+
+
 WRITE_STAGES = ("backup", "write", "verify unit", "reload")
 
 
@@ -63,6 +74,7 @@ class RestartApply:
         self._kept = ConfirmedStore(session.transport, session.service)
         self._follower: StartFollower | None = None
         self._patience = Patience(session.transport, timeouts.link, operation.move)
+        self.undo = Undo(session, plan, self._patience)
         self.proofs: tuple[KnobProof, ...] = ()
         self.touched = False
         """A write was begun: a file may have been changed."""
@@ -82,6 +94,9 @@ class RestartApply:
             await self._drain()
         else:
             self._operation.skip("drain", "not asked for")
+        if self.undo.wanted:
+            state = await self._patience.ask(self._session.service.state)
+            await self.undo.arm(self._operation, restart=state.state is not RunState.STOPPED)
         before = await self._restart()
         await self.confirm(before)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from .operation import Operation
 from .patience import LinkLost, Patience
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .restart import STAGES, RestartApply
+from .undo import Undo
 from .writing import texts_now, write_edits
 
 
@@ -74,17 +76,24 @@ async def revert_restart(
         rolling_back=True,
     )
     patience = Patience(session.transport, timeouts.link, operation.move)
+    undo = Undo(session, plan, patience)
     try:
         async with operation.stage("checks", Verdict.ROLLBACK_FAILED) as notes:
             config = await patience.ask(session.service.configuration)
             now = await patience.ask(lambda: texts_now(session.service, [edit.path for edit in plan.edits]))
             notes.evidence = f"back to the configuration before {failed.operation_id}"
         back = backwards(plan, config.command, edits_between(now, old_texts(reverse_order(plan.edits))))
+        # Its time begins anew: a console that is lost during the roll-back leaves it to the host.
+        await undo.rearm()
         steps = RestartApply(session, back, operation, journal, timeouts)
         await steps.run(drain=False)
+        if not await undo.off():
+            raise StageFailed(Verdict.ROLLBACK_FAILED, f"{undo.fired_words}, in the middle of the roll-back: look at the unit")
     except LinkLost:
         raise
     except (StageFailed, HostError) as error:
+        with contextlib.suppress(HostError):
+            await undo.off()
         reason = error.reason if isinstance(error, StageFailed) else str(error)
         rollback = operation.result(Verdict.ROLLBACK_FAILED, reason, failed=error if isinstance(error, StageFailed) else None)
         text = f"{failed.reason}; and the roll-back failed: {reason}"
@@ -105,6 +114,7 @@ async def _stop_again(session: HostSession, plan: Plan, failed: ApplyResult, tim
     try:
         await Patience(session.transport, timeouts.link).ask(session.service.stop)
         await put_files_back(session, plan, timeouts)
+        await Undo(session, plan, Patience(session.transport, timeouts.link)).off()
     except HostError as error:
         text = f"{failed.reason}; and the roll-back failed: {error}"
         return replace(failed, verdict=Verdict.ROLLBACK_FAILED, reason=text)
@@ -133,6 +143,7 @@ def backwards(plan: Plan, command: tuple[str, ...], edits: tuple[FileEdit, ...])
         findings=(),
         # What was written is checked when it is written back.
         digests={},
+        undo_after_s=None,
     )
 
 

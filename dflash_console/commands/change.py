@@ -44,7 +44,9 @@ def wanted_settings(context: Context, options: PlanOptions) -> dict[str, Value]:
     return settings
 
 
-async def make_plan(session: HostSession, settings: dict[str, Value], mode: Mode, *, persist: bool = False) -> Plan:
+async def make_plan(
+    session: HostSession, settings: dict[str, Value], mode: Mode, *, persist: bool = False, commit_confirm: bool = False
+) -> Plan:
     """The plan, made from everything that can be read now.
 
     Raises:
@@ -53,14 +55,14 @@ async def make_plan(session: HostSession, settings: dict[str, Value], mode: Mode
     await session.watcher.settled()
     try:
         # Everything was asked a moment ago; asking again would only make a hot change slower.
-        return await session.plan(Change(settings, mode, persist), refresh=False)
+        return await session.plan(Change(settings, mode, persist, commit_confirm), refresh=False)
     except PlanError as problem:
         raise CommandError(str(problem)) from None
 
 
 async def _plan(context: Context, options: PlanOptions, settings: dict[str, Value]) -> ExitCode:
     async with context.session() as session:
-        plan = await make_plan(session, settings, Mode(options.mode.value))
+        plan = await make_plan(session, settings, Mode(options.mode.value), commit_confirm=options.commit_confirm)
     if context.output.json_wanted:
         context.output.document(plan_json(plan))
     else:
@@ -75,7 +77,8 @@ async def _apply(context: Context, options: ApplyOptions, settings: dict[str, Va
 
     output = context.output
     async with context.session() as session:
-        plan = await make_plan(session, settings, Mode(options.mode.value), persist=options.persist)
+        mode, undo = Mode(options.mode.value), options.commit_confirm
+        plan = await make_plan(session, settings, mode, persist=options.persist, commit_confirm=undo)
         if not output.json_wanted:
             print_plan(output, plan)
             output.line()

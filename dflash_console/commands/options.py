@@ -51,6 +51,8 @@ class PlanOptions:
     """``KNOB=VALUE`` as written."""
     profile: str | None = None
     mode: ApplyMode = ApplyMode.AUTO
+    commit_confirm: bool = False
+    """Let the host itself put the configuration back unless the change is confirmed in time."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ def plan_json(plan: Plan) -> dict[str, JsonValue]:
         ],
         "predictions": predictions_json(plan.predictions),
         "findings": [finding_json(finding) for finding in plan.findings],
+        "undo_after_s": plan.undo_after_s,
         "blocked": plan.blocked,
     }
 
@@ -78,6 +79,10 @@ def print_plan(output: Output, plan: Plan) -> None:
     if words := prediction_words(plan.predictions):
         output.line()
         output.line(f"expect: {words}")
+    if plan.undo_after_s is not None:
+        output.line(
+            f"unless it is confirmed: {plan.host} itself puts the files back {short_seconds(plan.undo_after_s)} after the write"
+        )
     if plan.findings:
         output.line()
         output.table([[_SEVERITIES[finding.severity], finding.message] for finding in plan.findings])

@@ -191,6 +191,9 @@ class ProcessService:
         chosen = [line for line in stored if invocation_id is None or line.invocation_id == invocation_id]
         return tuple(chosen[-limit:])
 
+    def rollback_timer(self) -> None:
+        return None
+
     async def audit(self, record: Mapping[str, object]) -> str:
         """Nothing: this machine's own audit file has it."""
         return ""

@@ -82,6 +82,25 @@ class ServiceConfig:
     """The file in which the effective command stands; empty = the last source."""
 
 
+class UndoTimer(Protocol):
+    """A timer on the host that puts files of the configuration back and restarts the unit, unless it is called off in time.
+
+    It depends on nothing but the host: neither on the link nor on this machine.
+    """
+
+    async def arm(self, seconds: int, restore: Texts, *, restart: bool = True) -> object:
+        """Start it anew. ``restart``: the engine ran before; otherwise it is stopped. Raises: HostError."""
+
+    async def disarm(self) -> bool:
+        """Call it off. False = it had fired already, or there was none. Raises: HostError: not known."""
+
+    async def armed(self) -> bool:
+        """Whether it runs and has not fired. Raises: HostError."""
+
+    async def fired(self) -> bool:
+        """Whether it has put the files back since it was armed. Raises: HostError."""
+
+
 class Service(Protocol):
     """One unit on one host."""
 
@@ -165,6 +184,9 @@ class Service(Protocol):
 
     def lock(self, holder: str) -> AbstractAsyncContextManager[None]:
         """Hold the unit for one operation. Raises: HostError naming who holds it."""
+
+    def rollback_timer(self) -> UndoTimer | None:
+        """The unit's timer; ``None`` where the host has none (no systemd)."""
 
     async def audit(self, record: Mapping[str, object]) -> str:
         """Note a finished operation on the host, for everybody who works there; the time is added by the host. The file of it;

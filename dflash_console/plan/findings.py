@@ -50,7 +50,7 @@ class Case:
 
 def find_all(case: Case) -> tuple[Finding, ...]:
     """All findings, errors first."""
-    checks = (_hot, _values, _flags, _window, _drafter, _survey, _nothing, _running, _pending, _evidence, _memory)
+    checks = (_hot, _values, _flags, _window, _drafter, _survey, _nothing, _running, _pending, _evidence, _undo, _memory)
     found = [finding for check in checks for finding in check(case)]
     order = list(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
@@ -215,6 +215,21 @@ def _evidence(case: Case) -> Iterator[Finding]:
         if not change.confirmable:
             said = f"{change.knob} can be applied but not confirmed: this engine gives no evidence of it"
             yield _warning("not_confirmable", said, change.knob)
+
+
+def _undo(case: Case) -> Iterator[Finding]:
+    """What commit-confirm means for this very change."""
+    if not case.change.commit_confirm:
+        return
+    if not case.restart:
+        yield _info("no_timer", "a change while the engine runs needs no timer on the host: a restart takes it back")
+    elif case.survey.undo_problem:
+        yield _error("no_commit_confirm", case.survey.undo_problem)
+    else:
+        for change in case.changes:
+            if not change.confirmable:
+                said = f"{change.knob} is not confirmable on this engine, so the host would put it back: leave out commit-confirm"
+                yield _error("never_confirmed", said, change.knob)
 
 
 def _memory(case: Case) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from ..proof import proof_sources, proof_words, quiet_log
 from ..state import HostState
 from .findings import Case, find_all, hot_refusal
 from .masking import mask_values, secret_values
-from .predict import Wanted, predict
+from .predict import Wanted, predict, undo_after
 from .records import Change, KnobChange, Mode, Plan, PlanError, Survey
 
 Render = Callable[[tuple[str, ...]], tuple[FileEdit, ...]]
@@ -57,6 +57,7 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
     case = Case(state, change, mode, survey, config.command, command, changes, command != config.command, refusals)
     secrets = secret_values((*config.command, *command), config.environment)
     hot = mode is Mode.HOT and not refusals
+    predictions = predict(Wanted(state, command, change.settings), survey, restart=mode is Mode.RESTART)
     return Plan(
         host=state.host,
         unit=state.unit,
@@ -68,13 +69,14 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
         old_command=config.command,
         shown_command=mask_argv(command),
         changes=changes,
-        predictions=predict(Wanted(state, command, change.settings), survey, restart=mode is Mode.RESTART),
+        predictions=predictions,
         findings=find_all(case),
         hot_values=_hot_values(change) if hot else {},
         persist=change.persist and mode is Mode.HOT,
         digests=_digests(state, survey),
         invocation_id=state.service.value.invocation_id,
         drafter=survey.drafter,
+        undo_after_s=undo_after(survey, predictions) if change.commit_confirm and mode is Mode.RESTART and edits else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from .records import Predictions, Survey
 
 RESTART_STAGES = ("restart", "process up", "weights", "draft runner", "KV pool", "graphs", "ready", "prompt")
 """Stages whose times make up the time of a restart."""
+UNDO_SPARE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,13 @@ def predict(wanted: Wanted, survey: Survey, *, restart: bool) -> Predictions:
         restart_s=sum(times.values()) if times else None,
         stage_seconds=times,
     )
+
+
+def undo_after(survey: Survey, predictions: Predictions) -> int:
+    """Seconds after which a change that is not confirmed is put back: well beyond what a start takes on this host, since a timer
+    that fires during a good start would undo it; without an earlier start to go by, as long as a start is waited for."""
+    longest = predictions.restart_s * 2 if predictions.restart_s is not None else survey.longest_start_s
+    return math.ceil(longest + UNDO_SPARE_S)
 
 
 def _verify_width(wanted: Wanted, drafter: DrafterConfig | None) -> int | None:

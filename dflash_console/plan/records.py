@@ -33,6 +33,8 @@ class Change:
     mode: Mode = Mode.AUTO
     persist: bool = False
     """After a confirmed hot change, write it into the configuration too."""
+    commit_confirm: bool = False
+    """Let the host itself put the configuration back unless the change is confirmed in time."""
 
 
 class Severity(Enum):
@@ -113,6 +115,10 @@ class Survey:
     unit_remarks: tuple[str, ...] = ()
     """What the service manager complains about already, and runs the unit nevertheless."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    undo_problem: str = ""
+    """Why the host has no timer that could put the configuration back; asked only for a change with commit-confirm."""
+    longest_start_s: float = 1_800.0
+    """For how long a start is waited for, in seconds: what a timer waits where no earlier start was timed."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +153,8 @@ class Plan:
     """The start that was running when the plan was made."""
     drafter: DrafterConfig | None = field(default=None, repr=False)
     """Of the drafter that the plan would run."""
+    undo_after_s: int | None = None
+    """Seconds after which the host itself puts the files back, unless the change was confirmed; ``None`` = no timer."""
 
     @property
     def blocked(self) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dflash_console.apply.revert import backwards
 from dflash_console.evidence.command import flag_value
 from dflash_console.evidence.engine_log import StartLog
-from dflash_console.evidence.file_edits import FileEdit
+from dflash_console.evidence.file_edits import FileEdit, reverse_edits
 from dflash_console.evidence.journal import LogLine
 from dflash_console.evidence.metrics import Rates
 from dflash_console.evidence.process import ProcessEvidence
@@ -391,7 +391,7 @@ def test_a_key_that_is_set_is_in_the_text_to_be_written_and_nowhere_that_is_show
     assert [change.new for change in made.changes] == [MASK]
     argv = StartEvidence(None, None, made.command)
     assert prove(find_knob("flag:--api-key"), MASK, argv).proof is Proof.PROVEN
-    back = backwards(made, made.command, written=True)
+    back = backwards(made, made.command, reverse_edits(made.edits))
     twice = backwards(replace(back, old_command=made.command), made.command, written=True)
     assert "sk-top-secret" not in f"{back!r}{twice!r}"
 
