@@ -17,6 +17,7 @@ GROUPS = {
     "Truth": ("truth",),
     "Logs": ("log",),
     "Playground": ("playground",),
+    "Hosts": ("hosts",),
 }
 """Title → first parts of the actions' names."""
 

@@ -11,6 +11,7 @@ def all_bindings() -> list[Binding]:
     """Every binding that has an id, the application's first."""
     from .screens.configure import ConfigurePane
     from .screens.dashboard import DashboardPane
+    from .screens.hosts import HostsPane
     from .screens.logs import LogsPane
     from .screens.playground import PlaygroundPane
     from .screens.truth import TruthPane
@@ -23,6 +24,7 @@ def all_bindings() -> list[Binding]:
         TruthPane.BINDINGS,
         LogsPane.BINDINGS,
         PlaygroundPane.BINDINGS,
+        HostsPane.BINDINGS,
         LeavingInput.BINDINGS,
         Toggle.BINDINGS,
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -22,22 +20,27 @@ from ..hosts.service import RunState
 from . import messages
 from .changing import ChangingApp
 from .clock import Clock
-from .facts import header_facts
-from .keymap import APP_BINDINGS, EDIT_ACTIONS, PANES, check_keymap
+from .facts import connection_words, header_facts
+from .keymap import APP_BINDINGS, EDIT_ACTIONS, NUMBERS, PANES, check_keymap
 from .link import Control
+from .model import ConsoleModel
 from .resources import STYLESHEET, themes_folder
 from .screens.dashboard import DashboardPane
 from .screens.pane import Pane
 from .series import SPANS
 from .themes import DEFAULT_THEME, load_themes
+from .watching import OpenLink, Watching
 from .widgets.change_bar import ChangeBar
+from .widgets.connection_notice import ConnectionNotice
 from .widgets.header import StatusHeader
 from .widgets.key_line import KeyLine
 from .widgets.panel import Panel, Recoloured
 from .widgets.tab_line import TabLine
 
 if TYPE_CHECKING:
+    from ..hosts.transport import Link
     from ..state import HostState
+    from .fleet import Fleet
     from .link import HostLink
     from .operations import Operations
 
@@ -60,9 +63,6 @@ class ConsoleSettings:
     """Where reports of the console's own errors go; ``None`` shows them as Textual does."""
 
 
-OpenLink = Callable[[], Awaitable["HostLink"]]
-
-
 class ConsoleApp(ChangingApp):
     """The console on one host.
 
@@ -77,18 +77,31 @@ class ConsoleApp(ChangingApp):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide"), (BROAD, "-broad")]  # noqa: RUF012 - Textual's own form
     ENABLE_COMMAND_PALETTE = True
 
-    def __init__(self, open_link: OpenLink, settings: ConsoleSettings | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        open_link: OpenLink,
+        settings: ConsoleSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        host: str = "",
+        fleet: Fleet | None = None,
+    ) -> None:
+        """
+        Args:
+            open_link: opens the first host.
+            host: its name, to be shown until it answers.
+            fleet: all configured hosts; without it there is only the first one.
+        """
         super().__init__()
         self.clock = clock or Clock()
-        self._open_link = open_link
         self._settings = settings or ConsoleSettings()
-        self.link: HostLink | None = None
+        self.watching = Watching(self, open_link, host)
+        self.fleet = fleet
         self._operations: Operations | None = None
         self._header_shown = 0.0
         self._drift_evidence: tuple[object, ...] = ()
         self.plots_loaded = False
         self._invocation: str | None = None
-        self._first_painted = asyncio.Event()
         self.failure = ""
         """One sentence when an error of the console's own ended it."""
         self._load_theme()
@@ -140,7 +153,8 @@ class ConsoleApp(ChangingApp):
 
     def compose(self) -> ComposeResult:
         yield StatusHeader()
-        yield TabLine(PANES)
+        yield TabLine(PANES, NUMBERS)
+        yield ConnectionNotice()
         with ContentSwitcher(initial="dashboard", id="panes"):
             yield DashboardPane(self.model)
         yield ChangeBar()
@@ -153,7 +167,8 @@ class ConsoleApp(ChangingApp):
 
     def _start(self) -> None:
         self.pane.focus_default()
-        self.run_worker(self._watch(), name="watch", group="watch", exit_on_error=False)
+        self._show_header()
+        self._watch()
         self.set_interval(1.0, self._tick)
         self.show_problems((*self._theme_problems, *self._key_problems))
 
@@ -162,60 +177,63 @@ class ConsoleApp(ChangingApp):
         for problem in problems:
             self.notify(problem, title="Configuration", severity="warning", timeout=12, markup=False)
 
+    def _watch(self) -> None:
+        self.run_worker(self.watching.run(), name="watch", group="watch", exit_on_error=False)
+
+    def load_plots(self) -> None:
+        """Import the plotting library in a thread, once."""
+        if not self.plots_loaded:
+            self.run_worker(self._load_plots, name="plots", group="plots", exclusive=True, thread=True, exit_on_error=False)
+
     def _load_plots(self) -> None:
         from .plotting import load_library
 
         load_library()
         self.post_message(messages.PlotLibraryLoaded())
 
-    async def _watch(self) -> None:
-        """Open the host and hand on its snapshots; failures become sentences."""
-        from .link import LinkError
+    @property
+    def link(self) -> HostLink | None:
+        """The host that is shown, once it is open."""
+        return self.watching.link
 
-        try:
-            self.link = await self._open_link()
-            async for state in self.link.states():
-                self.post_message(messages.StateArrived(state))
-                if not self._first_painted.is_set():
-                    # Whatever comes next is imported and read after the first snapshot is on the screen.
-                    await self._first_painted.wait()
-                    self._collect_garbage()
-                    self.run_worker(self._look_back(self.link), name="past", group="past", exit_on_error=False)
-        except LinkError as error:
-            self.post_message(messages.LinkFailed(str(error)))
-        finally:
-            self._collect_garbage()
+    async def switch_host(self, host: str, open_link: OpenLink, unit: str | None = None) -> None:
+        """Show another host, or another unit. Nothing of the one before stays on a screen; an operation there goes on."""
+        from .switching import fresh_panes
 
-    @staticmethod
-    def _collect_garbage() -> None:
-        """End the start, during which the collector may have been off. What it left behind stays, so it is never looked at again:
-        a full collection would hold a repaint up by tens of milliseconds."""
-        if not gc.isenabled():
-            gc.freeze()
-            gc.enable()
-
-    async def _look_back(self, link: HostLink) -> None:
-        """What was before: unfinished operations and history. After the first snapshot, which nothing may delay."""
-        from .link import LinkError
-
-        try:
-            self.post_message(messages.LinkOpened(await link.pending()))
-            self.post_message(messages.PastArrived(await link.past(SPANS[-1])))
-        except LinkError as error:
-            self.post_message(messages.LinkFailed(str(error)))
-        # Last, because its import takes longest, and what it draws grows a point a second.
-        self.run_worker(self._load_plots, name="plots", thread=True, exit_on_error=False)
+        left, self.watching = self.watching, Watching(self, open_link, host, unit)
+        operations, self._operations = self._operations, None
+        self.workers.cancel_group(self, "watch")
+        for group in ("past", "baseline", "connect", "plan"):
+            self.workers.cancel_group(self, group)
+        if operations is not None and operations.running:
+            self.notify(f"{operations.words} goes on there; its end is told here.", markup=False)
+        else:
+            self.run_worker(left.close(), name="leave", group="leave", exit_on_error=False)
+        self.model = ConsoleModel(span=self.model.span)
+        self._invocation, self._drift_evidence = None, ()
+        await fresh_panes(self)
+        self._show_tabs()
+        self._show_header()
+        self.show_change()
+        self.refresh_bindings()
+        self._watch()
 
     # What arrives. The last of it may come when the console is being left and its screens are gone.
 
+    def _late(self, message: messages.HostMessage) -> bool:
+        """Whether the message is of a host that was left, or of a console that is being left."""
+        return not self.screen_stack or message.source not in (None, self.watching)
+
     def on_state_arrived(self, message: messages.StateArrived) -> None:
-        if not self.screen_stack:
+        if self._late(message):
             return
         first = self.model.state is None
         self.model.take_state(message.state, self.clock.wall())
         if first:
             self.refresh_bindings()
-            self.call_after_refresh(self._first_painted.set)
+            self.call_after_refresh(self.watching.painted.set)
+        self.model.connection_problem, self.model.next_try = "", None
+        self._judge_age()
         self._judge_drift()
         self._show_header()
         self.pane.show(self.model)
@@ -223,12 +241,13 @@ class ConsoleApp(ChangingApp):
         if invocation != self._invocation:
             # The start before may have been a plain one, which is what baselines are measured in.
             self._invocation = invocation
-            self.run_worker(self._read_baseline(), name="baseline", group="baseline", exclusive=True, exit_on_error=False)
+            baseline = self._read_baseline(self.watching)
+            self.run_worker(baseline, name="baseline", group="baseline", exclusive=True, exit_on_error=False)
         if self.model.change:
             self.show_change()
 
     def on_link_opened(self, message: messages.LinkOpened) -> None:
-        if not self.screen_stack:
+        if self._late(message):
             return
         if message.unfinished:
             self.operations.offer_unfinished(message.unfinished)
@@ -243,27 +262,31 @@ class ConsoleApp(ChangingApp):
         if state.embedded and stopped and self.link is not None and not self.link.read_only:
             self.operations.control(Control.START, quiet=True)
 
-    async def _read_baseline(self) -> None:
-        if self.link is not None:
-            self.post_message(messages.BaselineArrived((await self.link.past(1.0)).baseline))
+    async def _read_baseline(self, watching: Watching) -> None:
+        if watching.link is not None:
+            self.post_message(messages.BaselineArrived((await watching.link.past(1.0)).baseline, watching))
 
     def on_baseline_arrived(self, message: messages.BaselineArrived) -> None:
+        if self._late(message):
+            return
         if message.tok_s is not None:
             self.model.baseline = message.tok_s
 
     def on_stage_arrived(self, message: messages.StageArrived) -> None:
         if not self.screen_stack:
             return
-        self.operations.stage_arrived(message.event)
+        message.operations.stage_arrived(message.event)
 
     def on_operation_ended(self, message: messages.OperationEnded) -> None:
         if not self.screen_stack:
             return
-        self.operations.ended(message.result, message.sentence)
+        message.operations.ended(message.result, message.sentence)
+        if message.operations.elsewhere:
+            self.run_worker(message.operations.close_left(), name="leave", group="leave", exit_on_error=False)
         self._show_header()
 
     def on_past_arrived(self, message: messages.PastArrived) -> None:
-        if not self.screen_stack:
+        if self._late(message):
             return
         self.model.take_past(message.past)
         if not message.past.decode:
@@ -273,10 +296,16 @@ class ConsoleApp(ChangingApp):
         self.pane.show(self.model)
 
     def on_link_failed(self, message: messages.LinkFailed) -> None:
-        if not self.screen_stack:
+        if self._late(message):
             return
-        self.model.connection_problem = message.sentence
-        self.notify(message.sentence, title="Host", severity="error", timeout=20, markup=False)
+        self.model.connection_problem, self.model.next_try = message.sentence, message.next_try
+        self._show_header()
+
+    def on_unit_wanted(self, message: messages.UnitWanted) -> None:
+        if not self._late(message):
+            from .switching import ask_for_unit
+
+            ask_for_unit(self, message.units)
 
     def on_plot_library_loaded(self) -> None:
         self.plots_loaded = True
@@ -287,7 +316,17 @@ class ConsoleApp(ChangingApp):
         """Ages go on when nothing arrives. Costs one line of text; nothing is repainted when it is the same."""
         # Where snapshots come every second, each has shown the header already; its settings take a millisecond to put together.
         if self.screen_stack and time.monotonic() - self._header_shown > 0.9:
+            if self._judge_age():
+                self.pane.show(self.model)
             self._show_header()
+
+    def _judge_age(self) -> bool:
+        return self.model.judge_age(self.connection, self.clock.monotonic(), self.clock.wall())
+
+    @property
+    def connection(self) -> Link | None:
+        """The connection to the host shown; ``None`` for this machine, and before there is one."""
+        return None if self.link is None else self.link.connection
 
     def _judge_drift(self) -> None:
         """The drift table's verdict, judged anew only when something that it reads has changed."""
@@ -310,9 +349,14 @@ class ConsoleApp(ChangingApp):
             drift=self.model.drift,
             busy=self.model.busy,
             problem=self.model.connection_problem,
+            host=self.watching.host,
+            link=self.model.link,
         )
-        for header in self.screen_stack[0].query(StatusHeader):
+        root = self.screen_stack[0]
+        for header in root.query(StatusHeader):
             header.show_facts(facts)
+        for notice in root.query(ConnectionNotice):
+            notice.show_problem(*connection_words(self.model, self.clock.monotonic()))
 
     def _recolour(self, theme: Theme) -> None:
         """Texts carry their colours with them, so another theme means writing them anew."""
@@ -417,6 +461,18 @@ class ConsoleApp(ChangingApp):
             widget = widget.parent  # type: ignore[assignment]
         self.push_screen(ExplainScreen(name))
 
+    def action_command_log(self) -> None:
+        from .screens.command_log import CommandLogScreen
+
+        if self.link is None:
+            self.notify("Not connected to a host yet: nothing was run.", severity="warning")
+        else:
+            self.push_screen(CommandLogScreen(self.link, self.watching.host or "this machine"))
+
+    def action_connect(self) -> None:
+        """Try the connection now."""
+        self.watching.try_now()
+
     def action_help(self) -> None:
         from .screens.help import HelpScreen
 
@@ -454,5 +510,6 @@ class ConsoleApp(ChangingApp):
         return save_text(self._settings.exports, text, kind)
 
     async def on_unmount(self) -> None:
-        if self.link is not None:
-            await self.link.close()
+        await self.watching.close()
+        if self.fleet is not None:
+            await self.fleet.close()

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from ..evidence.reading import Known, Reading
 from ..formats import age, duration
 from ..hosts.service import RunState
+from ..hosts.transport import Link, LinkStatus
 from ..knobs import KNOBS, OFF, PLAIN, Value, find_knob, show_value
 
 if TYPE_CHECKING:
     from ..evidence.engine_log import StartLog
     from ..state import HostState
+    from .model import ConsoleModel
 
 STALE_AFTER = 5.0
 """Seconds after which data that should come every second are called old."""
@@ -88,7 +90,15 @@ _RUN_WORDS = {
 
 
 def header_facts(
-    state: HostState | None, *, now: float, wall: float, drift: DriftBadge, busy: str = "", problem: str = ""
+    state: HostState | None,
+    *,
+    now: float,
+    wall: float,
+    drift: DriftBadge,
+    busy: str = "",
+    problem: str = "",
+    host: str = "",
+    link: Link | None = None,
 ) -> HeaderFacts:
     """The header's words.
 
@@ -97,11 +107,13 @@ def header_facts(
         wall: seconds since the epoch, for the uptime.
         busy: an operation that runs (``applying``), shown in place of the drift badge.
         problem: why the host cannot be watched, in a sentence.
+        host: its name, for as long as nothing came from it.
+        link: the connection to it; ``None`` for this machine.
     """
     if state is None:
         if problem:
-            return HeaderFacts(symbol="✗", state="not connected", tone=Tone.BAD, note=problem)
-        return HeaderFacts()
+            return HeaderFacts(host=host, symbol="✗", state="not connected", tone=Tone.BAD)
+        return HeaderFacts(host=host, state=f"connecting to {host}" if host else "connecting")
     facts = HeaderFacts(host=state.host, unit=state.unit, badge=drift.words, badge_tone=drift.tone)
     newest = state.newest()
     seconds = None if newest is None else max(0.0, now - newest)
@@ -111,7 +123,12 @@ def header_facts(
         facts = replace(facts, badge=f"▸ {busy}", badge_tone=Tone.BUSY)
     if state.embedded:
         facts = replace(facts, note="embedded engine: a small model on this CPU", short_note="small model on this CPU")
+    lost = link_words(link, now)
+    if lost:
+        facts = replace(facts, symbol="✗", state=lost, tone=Tone.BAD, age="stale", age_tone=Tone.BAD)
     if state.service is None:
+        if lost:
+            return facts
         reason = state.problems.get("service", "")
         return replace(facts, symbol="?" if reason else "…", state="unreachable" if reason else "connecting", tone=Tone.WARN)
     service = state.service.value
@@ -126,15 +143,33 @@ def header_facts(
         since = duration(max(0.0, wall - service.started_at))
     elif service.state is RunState.FAILED:
         since = service.result or ""
-    return replace(
-        facts,
-        symbol=symbol,
-        state=word,
-        tone=tone,
-        since=since,
-        engine=_engine(state),
-        settings=_settings(state) if service.state is RunState.RUNNING else (),
-    )
+    settings = _settings(state) if service.state is RunState.RUNNING else ()
+    facts = replace(facts, engine=_engine(state), settings=settings)
+    return facts if lost else replace(facts, symbol=symbol, state=word, tone=tone, since=since)
+
+
+def link_words(link: Link | None, now: float) -> str:
+    """``link lost 12 s ago, trying again in 4 s``; empty while the host can be reached."""
+    if link is None or link.status not in (LinkStatus.LOST, LinkStatus.REFUSED):
+        return ""
+    if link.status is LinkStatus.REFUSED:
+        return f"link refused {duration(now - link.since)} ago"
+    again = "trying now" if link.next_try is None else f"trying again in {max(0.0, link.next_try - now):.0f} s"
+    return f"link lost {duration(now - link.since)} ago, {again}"
+
+
+def connection_words(model: ConsoleModel, now: float) -> tuple[str, str]:
+    """What keeps the host from being watched, in full, and what happens next; two empty texts while it is watched."""
+    link = model.link
+    if link is not None and link.status is LinkStatus.REFUSED:
+        return link.reason, "F5 tries again · 7 other hosts"
+    if link is not None and link.status is LinkStatus.LOST:
+        return f"The connection was lost: {link.reason}. What is shown is old.", "F5 tries now · 7 other hosts"
+    if not model.connection_problem:
+        return "", ""
+    if model.next_try is None:
+        return model.connection_problem, "F5 tries again · 7 other hosts"
+    return model.connection_problem, f"trying again in {max(0.0, model.next_try - now):.0f} s · F5 tries now · 7 other hosts"
 
 
 def loading_words(log: StartLog | None) -> str:

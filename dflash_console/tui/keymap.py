@@ -16,8 +16,12 @@ PANES = {
     "truth": "Truth",
     "logs": "Logs",
     "playground": "Playground",
+    "hosts": "Hosts",
 }
 """The numbered screens: pane id → title, in the order of their numbers."""
+
+NUMBERS = {"dashboard": 1, "configure": 2, "truth": 3, "logs": 4, "playground": 5, "hosts": 7}
+"""Pane id → its key. 6 is kept for sweeps."""
 
 EDIT_ACTIONS = frozenset(
     {
@@ -48,8 +52,8 @@ def key_binding(identity: str, key: str, action: str, footer: str, tooltip: str)
 
 APP_BINDINGS: list[BindingType] = [
     *(
-        key_binding(f"screen.{pane}", str(number), f"open_pane('{pane}')", "", f"open {title}")
-        for number, (pane, title) in enumerate(PANES.items(), start=1)
+        key_binding(f"screen.{pane}", str(NUMBERS[pane]), f"open_pane('{pane}')", "", f"open {title}")
+        for pane, title in PANES.items()
     ),
     key_binding("change.window", "w", "toggle_window", "window", "compact draft cache on or off"),
     key_binding(
@@ -75,6 +79,8 @@ APP_BINDINGS: list[BindingType] = [
     key_binding("plot.longer", "plus,equals_sign", "span(1)", "", "plots: a longer span of time"),
     key_binding("panel.maximise", "z", "maximise", "", "the panel in focus fills the screen, and back"),
     key_binding("app.explain", "f1", "explain", "", "explain the panel in focus"),
+    key_binding("app.commands", "L", "command_log", "", "every command that was run on this host"),
+    key_binding("app.connect", "f5", "connect", "", "try the connection to the host now"),
     key_binding("app.quit", "q", "leave", "", "quit; asks only while an operation runs"),
     key_binding("app.help", "question_mark", "help", "help", "the keys that work here"),
     key_binding("app.palette", "colon", "command_palette", "palette", "find any action by its name"),
@@ -117,4 +123,5 @@ _WRITTEN = {
     "slash": "/",
     "escape": "esc",
     "f1": "F1",
+    "f5": "F5",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -12,6 +12,7 @@ from .series import Mark, Point
 if TYPE_CHECKING:
     from ..apply.records import ApplyResult, StageEvent
     from ..evidence.journal import LogLine
+    from ..hosts.transport import CommandRecord, Link
     from ..knobs import Value
     from ..load.client import OnChunk, OnDone
     from ..load.records import RequestRecord
@@ -23,6 +24,42 @@ if TYPE_CHECKING:
 
 class LinkError(Exception):
     """Something that was asked of the host did not work; the message is one sentence for the screen."""
+
+    def __init__(self, sentence: str, *, again: bool = False) -> None:
+        super().__init__(sentence)
+        self.again = again
+        """Whether the same may work in a while without anybody doing anything about it."""
+
+
+@dataclass(frozen=True)
+class KeyQuestion:
+    """A host key that nobody has accepted yet."""
+
+    hop: str
+    """The host that shows it, in words: ``gpu-a, reached through bastion,``."""
+    algorithm: str
+    fingerprint: str
+    """``SHA256:…``, as ssh shows it."""
+    file: str
+    """The known_hosts file to which it is added."""
+
+
+class UnknownHostKey(LinkError):
+    """The user has to say whether the host's key is the right one."""
+
+    def __init__(self, sentence: str, question: KeyQuestion, trust: Callable[[], Awaitable[None]]) -> None:
+        """``trust`` adds the key to the file; it raises :class:`LinkError` when that cannot be written."""
+        super().__init__(sentence)
+        self.question = question
+        self.trust = trust
+
+
+class ChooseUnit(LinkError):
+    """The host has several units that serve a model; the user has to say which one is meant."""
+
+    def __init__(self, sentence: str, units: tuple[str, ...]) -> None:
+        super().__init__(sentence)
+        self.units = units
 
 
 @dataclass(frozen=True)
@@ -66,6 +103,16 @@ class HostLink(Protocol):
     @property
     def read_only(self) -> bool:
         """Nothing may be changed on the host."""
+
+    @property
+    def connection(self) -> Link | None:
+        """The connection to the host as it is just now; ``None`` for this machine, which needs none."""
+
+    def commands(self) -> tuple[CommandRecord, ...]:
+        """What was run on the host, oldest first, secrets masked."""
+
+    async def reconnect(self) -> None:
+        """Try the connection now, without waiting for the next try, and also after a refusal."""
 
     def states(self) -> AsyncIterator[HostState]:
         """Snapshots as they come, until cancelled; a slow reader gets the newest only."""

@@ -10,6 +10,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..config import load_config, save_profile
@@ -19,11 +20,13 @@ from ..knobs import KnobError, Value
 from ..session import HostSession
 from ..watch.sources import load_readers
 from .link import ApplyChoices, Control, LinkError, OnStage, Past
+from .link_errors import link_error
 from .series import Mark, Point
 
 if TYPE_CHECKING:
     from ..apply.records import ApplyResult
     from ..evidence.journal import LogLine
+    from ..hosts.transport import CommandRecord, Link
     from ..load.client import OnChunk, OnDone
     from ..load.records import RequestRecord
     from ..load.request import PromptRequest
@@ -57,6 +60,29 @@ class SessionLink:
     @property
     def read_only(self) -> bool:
         return self._session.read_only
+
+    @property
+    def session(self) -> HostSession:
+        """What stands behind this link."""
+        return self._session
+
+    @property
+    def connection(self) -> Link | None:
+        return None if self._session.embedded else self._session.transport.link
+
+    def commands(self) -> tuple[CommandRecord, ...]:
+        from ..evidence.secrets import mask_argv
+
+        return tuple(replace(record, argv=mask_argv(record.argv)) for record in self._session.transport.commands.records())
+
+    async def reconnect(self) -> None:
+        from ..hosts.ssh import SshTransport
+
+        if isinstance(self._session.transport, SshTransport):
+            try:
+                await self._session.transport.connect()
+            except HostError as error:
+                raise link_error(error) from None
 
     async def states(self) -> AsyncIterator[HostState]:
         # The service's state first, alone: what reads the rest is imported while that is on the screen.

@@ -13,46 +13,66 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from ..state import HostState
     from .link import Past
+    from .operations import Operations
+    from .watching import Watching
 
 
-class StateArrived(Message):
+class HostMessage(Message):
+    """Something that one host's watcher says. ``source`` tells which: a late one, of a host that was left, is dropped."""
+
+    def __init__(self, source: Watching | None) -> None:
+        super().__init__()
+        self.source = source
+
+
+class StateArrived(HostMessage):
     """A new snapshot of the host."""
 
-    def __init__(self, state: HostState) -> None:
-        super().__init__()
+    def __init__(self, state: HostState, source: Watching | None = None) -> None:
+        super().__init__(source)
         self.state = state
 
 
-class LinkOpened(Message):
+class LinkOpened(HostMessage):
     """The host answers; ``unfinished`` names an operation that an earlier console left, or is empty."""
 
-    def __init__(self, unfinished: str) -> None:
-        super().__init__()
+    def __init__(self, unfinished: str, source: Watching | None = None) -> None:
+        super().__init__(source)
         self.unfinished = unfinished
 
 
-class PastArrived(Message):
+class PastArrived(HostMessage):
     """What history knows of the time before."""
 
-    def __init__(self, past: Past) -> None:
-        super().__init__()
+    def __init__(self, past: Past, source: Watching | None = None) -> None:
+        super().__init__(source)
         self.past = past
 
 
-class BaselineArrived(Message):
+class BaselineArrived(HostMessage):
     """Plain decoding on this host in tok/s, as far as it has been measured."""
 
-    def __init__(self, tok_s: float | None) -> None:
-        super().__init__()
+    def __init__(self, tok_s: float | None, source: Watching | None = None) -> None:
+        super().__init__(source)
         self.tok_s = tok_s
 
 
-class LinkFailed(Message):
+class LinkFailed(HostMessage):
     """The host cannot be watched; one sentence says why."""
 
-    def __init__(self, sentence: str) -> None:
-        super().__init__()
+    def __init__(self, sentence: str, next_try: float | None = None, source: Watching | None = None) -> None:
+        """``next_try``: when it is tried again by itself (monotonic); ``None`` = it is not."""
+        super().__init__(source)
         self.sentence = sentence
+        self.next_try = next_try
+
+
+class UnitWanted(HostMessage):
+    """The host has several units, and the user has to say which one is meant."""
+
+    def __init__(self, units: tuple[str, ...], source: Watching | None = None) -> None:
+        super().__init__(source)
+        self.units = units
 
 
 class PlotLibraryLoaded(Message):
@@ -78,16 +98,18 @@ class PlanFailed(Message):
 class StageArrived(Message):
     """A stage of the running operation began, went on or ended."""
 
-    def __init__(self, event: StageEvent) -> None:
+    def __init__(self, event: StageEvent, operations: Operations) -> None:
         super().__init__()
         self.event = event
+        self.operations = operations
 
 
 class OperationEnded(Message):
     """The running operation ended, with its result or with a sentence."""
 
-    def __init__(self, result: ApplyResult | None, sentence: str = "") -> None:
+    def __init__(self, operations: Operations, result: ApplyResult | None, sentence: str = "") -> None:
         super().__init__()
+        self.operations = operations
         self.result = result
         self.sentence = sentence
 

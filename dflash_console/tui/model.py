@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..hosts.service import RunState
+from ..hosts.transport import LinkStatus
 from .draft import DraftChange
-from .facts import DriftBadge
+from .facts import STALE_AFTER, DriftBadge
 from .series import SPANS, Mark, Series
 
 if TYPE_CHECKING:
+    from ..hosts.transport import Link
     from ..state import HostState
     from .link import Past
 
@@ -38,6 +40,13 @@ class ConsoleModel:
     busy: str = ""
     """The operation that runs, in a word."""
     connection_problem: str = ""
+    """Why the host cannot be watched, in a sentence."""
+    next_try: float | None = None
+    """When it is tried again by itself, by the monotonic clock."""
+    link: Link | None = None
+    """The connection to the host as it was a moment ago; ``None`` for this machine."""
+    stale: bool = False
+    """The figures shown are old: the link is down, or the engine has not answered for seconds."""
     _sampled_at: float = 0.0
     _invocation: str | None = None
     _hot_changes: int = 0
@@ -90,6 +99,21 @@ class ConsoleModel:
                 moment = wall if point.at is None else point.at
                 self.add_mark(Mark(moment, mark_words(point.change.name, point.change.new)))
         self._hot_changes = max(self._hot_changes, len(changes))
+
+    def judge_age(self, link: Link | None, now: float, wall: float) -> bool:
+        """Note the connection, and whether the figures are old; the plots' time goes on without them, so that they show the gap.
+
+        Returns:
+            Whether anything on a screen changes by it.
+        """
+        before = self.stale
+        self.link = link
+        metrics = None if self.state is None else self.state.metrics
+        down = link is not None and link.status in (LinkStatus.LOST, LinkStatus.REFUSED)
+        self.stale = self.state is not None and (down or (metrics is not None and now - metrics.at > STALE_AFTER))
+        if self.stale:
+            self.wall = wall
+        return self.stale or before
 
     def add_mark(self, mark: Mark) -> None:
         self.marks = [*self.marks, mark][-MARK_LIMIT:]

@@ -34,9 +34,13 @@ class Operations:
 
     def __init__(self, app: ConsoleApp) -> None:
         self._app = app
+        self._model = app.model
+        self._watching = app.watching
+        """The host that this is about, which may not be the one on the screen any more."""
         self._worker: Worker[None] | None = None
         self._view: ApplyScreen | None = None
         self._quiet = False
+        self._host = ""
 
     # Asking
 
@@ -138,8 +142,8 @@ class Operations:
         from .screens.apply import ApplyScreen
 
         state = self._app.model.state
-        host = "" if state is None else state.host
-        self._app.model.busy = word
+        host = self._host = "" if state is None else state.host
+        self._model.busy = word
         self._quiet = quiet
         self._view = ApplyScreen(word, host)
         self._worker = self._app.run_worker(self._operate(operate), name="operation", group="operation", exit_on_error=False)
@@ -148,14 +152,14 @@ class Operations:
 
     async def _operate(self, operate: Callable[[OnStage], Awaitable[ApplyResult]]) -> None:
         def stage(event: StageEvent) -> None:
-            self._app.post_message(messages.StageArrived(event))
+            self._app.post_message(messages.StageArrived(event, self))
 
         try:
             result = await operate(stage)
         except LinkError as error:
-            self._app.post_message(messages.OperationEnded(None, str(error)))
+            self._app.post_message(messages.OperationEnded(self, None, str(error)))
         else:
-            self._app.post_message(messages.OperationEnded(result))
+            self._app.post_message(messages.OperationEnded(self, result))
 
     def show(self) -> None:
         """Open the stages of the operation that runs, or ran last."""
@@ -166,7 +170,7 @@ class Operations:
         """Cancel: what was asked of the host goes on there; the operation's journal stays for the next start."""
         if self._worker is not None:
             self._worker.cancel()
-            self._app.post_message(messages.OperationEnded(None, "stopped waiting; the operation's journal is on disk"))
+            self._app.post_message(messages.OperationEnded(self, None, "stopped waiting; the operation's journal is on disk"))
 
     def stage_arrived(self, event: StageEvent) -> None:
         if self._view is not None:
@@ -175,14 +179,35 @@ class Operations:
     def ended(self, result: ApplyResult | None, sentence: str) -> None:
         """The operation is over: say how, and forget the edits that are in effect now."""
         app = self._app
-        app.model.busy = ""
+        self._model.busy = ""
         self._worker = None
         if self._view is not None:
             self._view.take_result(result, sentence)
         good = result is not None and result.confirmed
-        if self._quiet and not good:
+        if self._quiet and not good and not self.elsewhere:
             self.show()
         visible = self._view is not None and self._view in app.screen_stack
         if not visible:
             words = sentence if result is None else result.words
-            app.notify(words, severity="information" if good else "error", timeout=8, markup=False)
+            title = self._host if self.elsewhere else ""
+            app.notify(words, title=title, severity="information" if good else "error", timeout=8, markup=False)
+
+    @property
+    def running(self) -> bool:
+        """Whether an operation is under way."""
+        return self._worker is not None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the console shows another host now."""
+        return self._watching is not self._app.watching
+
+    @property
+    def words(self) -> str:
+        """``applying on gpu-a``."""
+        return f"{self._model.busy} on {self._host}"
+
+    async def close_left(self) -> None:
+        """Close a host that was left while its operation ran."""
+        if self.elsewhere:
+            await self._watching.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .app import ConsoleApp, ConsoleSettings
-from .link import HostLink, LinkError
+from .link import HostLink
 
 if TYPE_CHECKING:
     from ..config import Config, FirstLook
@@ -31,11 +31,17 @@ def run_console(look: FirstLook, load: LoadConfig, paths: Paths, *, host: str | 
     )
 
     async def connect() -> HostLink:
-        config, problems = await asyncio.to_thread(load)
-        app.show_problems(problems)
-        return await open_link(config, paths, host, unit)
+        if app.fleet is None:
+            # After the first paint: what it imports is not needed for that.
+            from .fleet_live import LiveFleet
 
-    app = ConsoleApp(connect, settings)
+            config, problems = await asyncio.to_thread(load)
+            app.show_problems(problems)
+            app.watching.host = host or config.default_host
+            app.fleet = LiveFleet(config, paths)
+        return await app.fleet.open(app.watching.host, unit)
+
+    app = ConsoleApp(connect, settings, host=host or "")
     app.run()
     if app.failure:
         print(app.failure, file=sys.stderr)
@@ -48,16 +54,24 @@ async def open_link(config: Config, paths: Paths, host: str | None, unit: str | 
     Raises:
         LinkError: the host or the unit cannot be opened.
     """
-    await asyncio.to_thread(_load_modules)
+    from ..config import EMBEDDED
+
+    remote = (host or config.default_host) != EMBEDDED
+    await asyncio.to_thread(_load_modules, remote)
     from ..hosts.transport import HostError
     from ..session import open_session
+    from .link_errors import link_error
     from .live import SessionLink
 
     try:
         return SessionLink(await open_session(host, unit, config=config, paths=paths, watch=False))
     except HostError as error:
-        raise LinkError(str(error)) from None
+        raise link_error(error) from None
 
 
-def _load_modules() -> None:
+def _load_modules(remote: bool) -> None:
     from . import live  # noqa: F401 - imported for its imports
+
+    if remote:
+        # The SSH library alone takes a quarter of a second.
+        from ..hosts import ssh  # noqa: F401

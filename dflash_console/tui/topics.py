@@ -112,6 +112,16 @@ TOPICS: dict[str, Topic] = {
         "R sends the text as it stands, without the model's chat template: a base model's way to be asked, and the only "
         "one through which stock SGLang reports verifies of each request.",
     ),
+    "hosts": Topic(
+        "Hosts",
+        "All configured hosts, and this machine's embedded engine. They are looked at while this screen is open, every few "
+        "seconds, each over a connection of its own: one that does not answer delays no other. A minute after the screen is "
+        "left the connections are closed.\n\n"
+        "enter shows a host on all screens; an operation that runs on the one before goes on there. n adds what ssh would take "
+        "(user@host, host:port, an alias of ~/.ssh/config) to the configuration file, whose comments stay; d removes a host from "
+        "it.\n\n"
+        "tok/s and commit length: the newest values, and the last quarter of an hour. ? in drift: not all sources are read yet.",
+    ),
     "tree": Topic(
         "One verify",
         "The tree that one draft proposed: each node with its token and the drafter's probability of the path to it. "

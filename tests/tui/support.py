@@ -19,6 +19,7 @@ from dflash_console.evidence.metrics_text import MetricsSample
 from dflash_console.evidence.process import ProcessEvidence
 from dflash_console.evidence.server import parse_server_info
 from dflash_console.hosts.service import ConfigSource, RunState, ServiceConfig, ServiceState
+from dflash_console.hosts.transport import CommandRecord, Link
 from dflash_console.load.records import Chunk, CommitSource, RequestRecord, SpeedSource
 from dflash_console.plan import Change, Mode, Plan, PlanError, Survey, make_plan
 from dflash_console.state import Aged, HostState
@@ -234,10 +235,19 @@ class RecordedLink:
         self.saved: dict[str, Mapping[str, Value]] = {}
         self.closed = False
         self.left_over = ""
+        self.connection: Link | None = None
+        self.records: tuple[CommandRecord, ...] = ()
+        self.reconnected = 0
 
     def push(self, snapshot: HostState) -> None:
         """The host has a new snapshot."""
         self._queue.put_nowait(snapshot)
+
+    def commands(self) -> tuple[CommandRecord, ...]:
+        return self.records
+
+    async def reconnect(self) -> None:
+        self.reconnected += 1
 
     async def states(self) -> AsyncIterator[HostState]:
         while True:

@@ -14,6 +14,7 @@ from dflash_console.tui.facts import DriftBadge, Tone, header_facts
 from dflash_console.tui.link import LinkError
 from dflash_console.tui.model import ConsoleModel
 from dflash_console.tui.screens.help import ExplainScreen, HelpScreen
+from dflash_console.tui.widgets.connection_notice import ConnectionNotice
 from dflash_console.tui.widgets.event_list import EventPanel
 from dflash_console.tui.widgets.gpu_panel import GpuPanel
 from dflash_console.tui.widgets.histogram import HistogramPanel
@@ -182,9 +183,9 @@ async def test_without_a_host_the_reason_is_said_and_no_key_pretends_to_work(mak
     async def refuse() -> RecordedLink:
         raise LinkError("SSH hosts come with the next release")
 
-    app._open_link = refuse
+    app.watching._open_link = refuse
     async with app.run_test(size=(120, 40)):
-        await until(lambda: "SSH hosts come with the next release" in header(app), "the reason")
+        await until(lambda: "SSH hosts come with the next release" in app.query_one(ConnectionNotice).text, "the reason")
         assert "budget" not in str(app.query_one(KeyLine).render())
 
 

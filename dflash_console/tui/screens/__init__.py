@@ -31,4 +31,8 @@ def make_pane(name: str, model: ConsoleModel) -> Pane:
         from .playground import PlaygroundPane
 
         return PlaygroundPane()
+    if name == "hosts":
+        from .hosts import HostsPane
+
+        return HostsPane()
     raise KeyError(name)

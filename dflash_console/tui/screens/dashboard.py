@@ -15,6 +15,7 @@ from ..widgets.event_list import EventLine, EventPanel
 from ..widgets.field import LeavingInput
 from ..widgets.gpu_panel import GpuPanel
 from ..widgets.histogram import HistogramPanel
+from ..widgets.panel import Panel
 from ..widgets.plot_panel import PlotPanel
 from ..widgets.prompt_dock import PromptDock
 from ..widgets.requests_panel import RequestsPanel
@@ -84,6 +85,7 @@ class DashboardPane(Pane):
             span=model.span,
             marks=marks,
             baseline=model.baseline,
+            stale=model.stale,
             source=figures.decode_source,
             remark=figures.decode_note,
         )
@@ -92,10 +94,12 @@ class DashboardPane(Pane):
             end=end,
             span=model.span,
             marks=marks,
-            stale=figures.commit_stale,
+            stale=model.stale or figures.commit_stale,
             source=figures.commit_source,
             remark=figures.commit_note,
         )
+        for panel in self.query(Panel):
+            panel.mark_stale(model.stale and panel.id != "events")
         self.query_one(HistogramPanel).show_counts(figures.rates.accept_histogram)
         self.query_one(RequestsPanel).show_rates(figures.rates)
         gpus = None if state.gpus is None else state.gpus.value

@@ -49,6 +49,7 @@ _GROUPS = {
     "truth": "Truth",
     "log": "Log",
     "playground": "Playground",
+    "hosts": "Hosts",
     "app": "Console",
 }
 

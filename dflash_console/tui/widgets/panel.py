@@ -31,6 +31,7 @@ class Panel(Widget, can_focus=True):
         self._lines: list[Text] = []
         self._drawn_for: Size | None = None
         self._drawing = False
+        self._stale_figures = False
         self._titles: tuple[Text, Text] = (Text(title), Text())
         self.border_title = self._titles[0]
 
@@ -58,7 +59,19 @@ class Panel(Widget, can_focus=True):
         titles = (title, subtitle or Text())
         if titles != self._titles:
             self._titles = titles
-            self.border_title, self.border_subtitle = titles
+            self._put_titles()
+
+    def mark_stale(self, stale: bool) -> None:
+        """Say in the frame, and by fading, that what stands in it is old."""
+        if stale != self._stale_figures:
+            self._stale_figures = stale
+            self.set_class(stale, "-stale")
+            self._put_titles()
+
+    def _put_titles(self) -> None:
+        title, subtitle = self._titles
+        self.border_title = title + Text(" · stale") if self._stale_figures else title
+        self.border_subtitle = subtitle
 
     def redraw(self) -> None:
         """Build the lines anew from what was shown last; called when the size changes."""
@@ -77,4 +90,5 @@ class Panel(Widget, can_focus=True):
     @property
     def text(self) -> str:
         """The plain text of the panel, its title first."""
-        return "\n".join((self._titles[0].plain, *(line.plain for line in self._lines), self._titles[1].plain))
+        title = f"{self._titles[0].plain}{' · stale' if self._stale_figures else ''}"
+        return "\n".join((title, *(line.plain for line in self._lines), self._titles[1].plain))

@@ -18,10 +18,11 @@ class TabLine(Static):
             super().__init__()
             self.pane = pane
 
-    def __init__(self, names: dict[str, str]) -> None:
-        """``names``: pane id → title, in the order of their numbers."""
+    def __init__(self, names: dict[str, str], numbers: dict[str, int]) -> None:
+        """``names``: pane id → title, in the order of their ``numbers``."""
         super().__init__("", markup=False, id="tabs")
         self._names = names
+        self._numbers = numbers
         self._open = next(iter(names))
         self._right = ""
         self._spans: list[tuple[int, int, str]] = []
@@ -40,7 +41,8 @@ class TabLine(Static):
         variables = self.app.theme_variables
         line = Text(no_wrap=True, end="")
         self._spans = []
-        for number, (pane, title) in enumerate(self._names.items(), start=1):
+        for pane, title in self._names.items():
+            number = self._numbers[pane]
             start = line.cell_len
             active = pane == self._open
             style = f"bold reverse {variables.get('primary', '')}" if active else ""

@@ -1,0 +1,128 @@
+"""Every command that was run on the host, newest first."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Input, Static
+
+from ...evidence.terminal_text import clean_line
+from ...formats import clock, short_seconds, shorten
+from ..widgets.field import LeavingInput
+from .dialog import Dialog, ScrollText
+
+if TYPE_CHECKING:
+    from ...hosts.transport import CommandRecord
+    from ..link import HostLink
+
+
+class CommandLogScreen(Dialog[None]):
+    """Looks again every second; shows and copies with secrets masked."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash,f", "filter", "filter", show=True, id="commands.filter"),
+        Binding("c", "only_changes", "changes only", show=True, id="commands.changes"),
+        Binding("y", "copy", "copy", show=True, id="commands.copy"),
+    ]
+
+    def __init__(self, link: HostLink, host: str) -> None:
+        super().__init__(f"Commands run on {host}")
+        self._link = link
+        self._filter = ""
+        self._changes = False
+        self._seen: tuple[object, ...] = ()
+
+    def compose_body(self) -> ComposeResult:
+        yield Static("", markup=False, id="commands-head")
+        field = LeavingInput(placeholder="words that the command holds", id="commands-filter")
+        field.display = False
+        yield field
+        yield ScrollText(Text(), id="commands")
+
+    def on_mount(self) -> None:
+        self.set_interval(1.0, self._repaint)
+        self._repaint()
+        self.query_one(ScrollText).focus()
+
+    def chosen(self) -> list[CommandRecord]:
+        """The records that are shown, newest first."""
+        words = self._filter.lower().split()
+        return [
+            record
+            for record in reversed(self._link.commands())
+            if (record.changes or not self._changes) and all(word in written(record).lower() for word in words)
+        ]
+
+    def action_filter(self) -> None:
+        field = self.query_one("#commands-filter", LeavingInput)
+        field.display = True
+        field.focus()
+
+    def action_only_changes(self) -> None:
+        self._changes = not self._changes
+        self._repaint()
+
+    def action_copy(self) -> None:
+        records = self.chosen()
+        self.app.copy_to_clipboard("\n".join(line(record) for record in reversed(records)) + "\n")
+        self.notify(f"{len(records)} commands copied, secrets masked.")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._filter = event.value
+        self._repaint()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.query_one(ScrollText).focus()
+
+    def on_leaving_input_left(self, message: LeavingInput.Left) -> None:
+        message.stop()
+        field = self.query_one("#commands-filter", LeavingInput)
+        field.value, field.display = "", False
+        self.query_one(ScrollText).focus()
+
+    def _repaint(self) -> None:
+        records, all_records = self.chosen(), self._link.commands()
+        seen = (len(records), records[0] if records else None, len(all_records), self._filter, self._changes)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        changing = sum(record.changes for record in all_records)
+        head = f"{len(records)} of {len(all_records)} · {changing} changed something"
+        if self._changes:
+            head += " · changes only"
+        self.query_one("#commands-head", Static).update(Text(head, style="dim"))
+        self.query_one(ScrollText).show_text(self._text(records))
+
+    def _text(self, records: list[CommandRecord]) -> Text:
+        variables = self.app.theme_variables
+        text = Text()
+        for record in records:
+            text.append(f"{clock(record.at)}  {short_seconds(record.seconds):>7}  ", style="dim")
+            good = record.status == 0
+            text.append(f"{status_words(record):<9}", style="dim" if good else variables.get("warning", ""))
+            kind = "changes  " if record.changes else "reads    "
+            text.append(kind, style=variables.get("accent", "") if record.changes else "dim")
+            text.append(f"{shorten(written(record), 2_000)}\n", style="bold" if record.changes else "")
+        return text if records else Text("Nothing yet that would be shown here.", style="dim")
+
+
+def status_words(record: CommandRecord) -> str:
+    """``0``, ``1``; a command that was cut off has none."""
+    return "cut off" if record.status is None else f"status {record.status}"
+
+
+def written(record: CommandRecord) -> str:
+    """The command as a shell would need it, on one line."""
+    return clean_line(shlex.join(record.argv).replace("\n", "⏎ "))
+
+
+def line(record: CommandRecord) -> str:
+    """The record as it is copied."""
+    kind = "changes" if record.changes else "reads"
+    return f"{clock(record.at)}  {record.seconds:.2f} s  {status_words(record)}  {kind}  {written(record)}"

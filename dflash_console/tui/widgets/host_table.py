@@ -1,0 +1,187 @@
+"""All hosts, one line each; under the chosen one, where it is and what is wrong with it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.widgets import Static
+
+from ...formats import shorten
+from ..facts import Tone
+from ..fleet import HostView
+from ..host_rows import HostRow, detail_lines, host_row
+from ..series import Point
+from ..sparkline import sparkline
+
+COLOURS = {Tone.GOOD: "success", Tone.BUSY: "accent", Tone.BAD: "error", Tone.WARN: "warning", Tone.QUIET: "quiet"}
+CURVE_S = 900.0
+
+
+@dataclass(frozen=True)
+class _Column:
+    title: str
+    cells: int
+    least: int
+    """Width of the table from which the column has room."""
+
+
+_COLUMNS = {
+    "host": _Column("host", 18, 0),
+    "state": _Column("state", 19, 0),
+    "engine": _Column("engine", 24, 170),
+    "settings": _Column("settings", 22, 112),
+    "decode": _Column("tok/s", 8, 0),
+    "decode curve": _Column("15 min", 10, 0),
+    "commit": _Column("commit", 7, 0),
+    "commit curve": _Column("15 min", 9, 126),
+    "drift": _Column("drift", 15, 98),
+    "link": _Column("link", 13, 142),
+    "age": _Column("age", 10, 78),
+}
+
+
+class HostTable(VerticalScroll, can_focus=True, inherit_bindings=False):
+    """Rows with a cursor. Repainted only when a word of it changed."""
+
+    topic = "hosts"
+    ALLOW_MAXIMIZE = True
+
+    class Picked(Message):
+        """A row was clicked twice."""
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id, classes="framed")
+        self.border_title = "Hosts"
+        self._static = Static("", markup=False)
+        self._views: tuple[HostView, ...] = ()
+        self._current = ""
+        self._cursor = 0
+        self._placed = False
+        self._now = self._wall = 0.0
+        self._text = Text()
+        self._tops: list[int] = []
+
+    def compose(self) -> ComposeResult:
+        yield self._static
+
+    @property
+    def text(self) -> str:
+        return self._text.plain
+
+    @property
+    def chosen(self) -> HostView | None:
+        return self._views[self._cursor] if self._cursor < len(self._views) else None
+
+    def show_hosts(self, views: Sequence[HostView], *, current: str, now: float, wall: float) -> None:
+        """``current``: the host that the other screens show; the cursor begins there."""
+        chosen = self.chosen
+        self._views, self._current, self._now, self._wall = tuple(views), current, now, wall
+        names = [view.name for view in views]
+        if not self._placed and current in names:
+            self._cursor, self._placed = names.index(current), True
+        elif chosen is not None and chosen.name in names:
+            self._cursor = names.index(chosen.name)
+        self._cursor = max(0, min(len(names) - 1, self._cursor))
+        self.redraw()
+
+    def choose(self, name: str) -> None:
+        """Put the cursor on a host."""
+        for index, view in enumerate(self._views):
+            if view.name == name:
+                self._cursor = index
+                self.redraw()
+
+    def move(self, by: int) -> None:
+        if self._views:
+            self._cursor = max(0, min(len(self._views) - 1, self._cursor + by))
+            self.redraw()
+            self.scroll_to(y=max(0, self._tops[self._cursor] - 2), animate=False)
+
+    def on_click(self, event: events.Click) -> None:
+        """One click chooses a row, two open it."""
+        line = event.y - 1 + int(self.scroll_y)
+        rows = [index for index, top in enumerate(self._tops) if top <= line]
+        if rows:
+            self._cursor = rows[-1]
+            self.redraw()
+            if event.chain > 1:
+                self.post_message(self.Picked())
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Write the text anew, for another size or another theme."""
+        width = self.scrollable_content_region.width
+        if width < 30 or not self._views:
+            return
+        shown = {name: column for name, column in _COLUMNS.items() if width >= column.least}
+        heading = Text("   ", style="dim", no_wrap=True)
+        for column in shown.values():
+            heading.append(column.title.ljust(column.cells))
+        lines = [heading]
+        self._tops = []
+        for index, view in enumerate(self._views):
+            self._tops.append(len(lines))
+            lines += self._row(view, shown, width, chosen=index == self._cursor)
+        text = Text("\n").join(lines)
+        if text != self._text:
+            self._text = text
+            self._static.update(text)
+
+    def _row(self, view: HostView, shown: dict[str, _Column], width: int, *, chosen: bool) -> list[Text]:
+        row = host_row(view, now=self._now, wall=self._wall)
+        line = Text(no_wrap=True)
+        line.append("▸" if chosen else " ", style=f"bold {self._colour('accent')}")
+        line.append(f"{row.symbol} ", style=f"bold {self._colour(COLOURS[row.tone])}")
+        for name, column in shown.items():
+            words, style = self._cell(name, view, row, column.cells - 1)
+            line.append(shorten(words, column.cells - 1).ljust(column.cells), style=style)
+        line.rstrip()
+        lines = [line]
+        if chosen:
+            for words, tone in detail_lines(view, now=self._now):
+                lines += [
+                    Text(f"     {part}", style=self._colour(COLOURS[tone]), no_wrap=True)
+                    for part in textwrap.wrap(words, max(20, width - 6), break_on_hyphens=False)
+                ]
+        return lines
+
+    def _cell(self, name: str, view: HostView, row: HostRow, cells: int) -> tuple[str, str]:
+        figure = "dim" if row.stale else "bold"
+        here = view.name == self._current
+        match name:
+            case "host":
+                return f"{view.name}{' ←' if here else ''}", "bold" if here else ""
+            case "state":
+                return row.state, self._colour(COLOURS[row.tone])
+            case "decode curve":
+                return self._curve(view.decode, cells), self._colour("plot-decode")
+            case "commit curve":
+                return self._curve(view.commit, cells), self._colour("plot-commit")
+            case "drift":
+                return row.drift.words, self._colour(COLOURS[row.drift.tone])
+            case "decode":
+                return row.decode, figure
+            case "commit":
+                return row.commit, figure
+            case "engine":
+                return row.engine, "dim"
+            case "settings":
+                return row.settings, ""
+            case "link":
+                return row.link, "dim"
+        return row.age, self._colour("warning") if row.stale else "dim"
+
+    def _curve(self, points: Sequence[Point], cells: int) -> str:
+        return sparkline(points, self._wall - CURVE_S, self._wall, cells)
+
+    def _colour(self, variable: str) -> str:
+        return self.app.theme_variables.get(variable, "")
