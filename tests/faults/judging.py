@@ -60,6 +60,8 @@ async def judge(fault: Fault, scene: Scene, ended: Ended) -> Outcome:
             found.problems.append(f"FALSE CONFIRMED: {wrong}")
     found.problems += leaks(scene, ended)
     old, said = await look_at_old(scene, ended)
+    if found.given in NOTHING_CHANGED and old is not Old.IN_PLACE:
+        found.problems.append(f"the verdict is {found.given.value if found.given else ''}, and the configuration was changed")
     if old not in fault.old:
         found.problems.append(f"the old configuration is {old.value}{f' ({said})' if said else ''}, "
                               f"not {' or '.join(kind.value for kind in fault.old)}")  # fmt: skip
@@ -131,9 +133,9 @@ async def look_at_old(scene: Scene, ended: Ended) -> tuple[Old, str]:
     said = f"rollback ended with {back.code}: {document.get('verdict')}: {document.get('reason') or back.err.strip()}"
     if wrong := difference(scene):
         return Old.LOST, f"{wrong}; {said}"
-    if back.code not in (0, 4) or document.get("verdict") not in (Verdict.CONFIRMED.value, Verdict.UNKNOWN.value):
+    # What an engine cannot prove is not confirmed when it is old, either: the host's own testimony counts.
+    if back.code not in (0, 4):
         return Old.LOST, said
-    # A roll-back of what had not been restarted has nothing to restart.
     return (Old.RESTORABLE, "") if runs_old(scene) else (Old.LOST, f"the old command does not run; {said}")
 
 

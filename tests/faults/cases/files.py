@@ -6,7 +6,7 @@ from dflash_console.apply import Verdict
 
 from ..console import Ended
 from ..records import Old, Setup, Where, fault
-from ..scene import UNIT, Scene
+from ..scene import UNIT, Scene, Snapshot
 
 DROP_INS = f"/etc/systemd/system/{UNIT}.d"
 
@@ -78,7 +78,7 @@ async def disk_full_at_roll_back(scene: Scene) -> Ended:
     "files-read-only",
     Where.FILES,
     "the file system of /etc/systemd/system went read-only",
-    Verdict.WRITE_FAILED,
+    (Verdict.WRITE_FAILED, Verdict.REFUSED),
     "read-only",
     old=Old.IN_PLACE,
     quick=True,
@@ -196,6 +196,10 @@ async def script_rewrites(scene: Scene) -> Ended:
     ended = await running.end()
     # The script's text is what must stay: the console may not undo another's edit.
     rebase(scene, f"/etc/systemd/system/{UNIT}")
+    if ended.code == 0:
+        seen = await scene.console.run("drift")
+        assert seen.code == 3, "the drop-in hides the script's edit, and drift does not say so"
+        assert "hides" in seen.out, seen.out
     return ended
 
 
@@ -215,6 +219,10 @@ async def script_restarts(scene: Scene) -> Ended:
     )
     ended = await running.end()
     rebase(scene, f"/etc/systemd/system/{UNIT}")
+    if ended.code == 0:
+        seen = await scene.console.run("drift")
+        assert seen.code == 3, "the drop-in hides the script's edit, and drift does not say so"
+        assert "hides" in seen.out, seen.out
     return ended
 
 
@@ -243,6 +251,7 @@ async def script_edits_drop_in(scene: Scene) -> Ended:
 async def changed_not_loaded(scene: Scene) -> Ended:
     scene.exec("sed", "-i", "s/--speculative-ddtree-topk 4/--speculative-ddtree-topk 2/", f"/etc/systemd/system/{UNIT}")
     scene.note_old()
+    with_top_k(scene)
     return await scene.console.apply()
 
 
@@ -260,9 +269,20 @@ async def unit_is_broken(scene: Scene) -> Ended:
 
 
 def rebase(scene: Scene, path: str) -> None:
-    """What another wrote into ``path`` belongs to the configuration that has to stay."""
-    digest = scene.exec("sha256sum", path).split()[0]
-    scene.before.files[path] = digest
+    """What another wrote into ``path`` belongs to the configuration that has to stay, once it is loaded."""
+    scene.before.files[path] = scene.exec("sha256sum", path).split()[0]
+    with_top_k(scene)
+
+
+def with_top_k(scene: Scene) -> None:
+    """The old command is the one that the edited unit asks for, at the latest when something restarts it."""
+
+    def edited(argv: tuple[str, ...]) -> tuple[str, ...]:
+        place = argv.index("--speculative-ddtree-topk") + 1
+        return (*argv[:place], "2", *argv[place + 1 :])
+
+    scene.before = Snapshot(scene.before.files, edited(scene.before.loaded))
+    scene.old_argv = edited(scene.old_argv)
 
 
 async def scene_restart(scene: Scene) -> None:

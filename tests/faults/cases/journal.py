@@ -48,7 +48,7 @@ async def quiet_but_reported(scene: Scene) -> Ended:
     "journal-unreadable",
     Where.JOURNAL,
     "the user who logs in may change the unit and not read its journal",
-    (Verdict.UNKNOWN, Verdict.REFUSED),
+    (Verdict.UNKNOWN, Verdict.REFUSED, Verdict.NO_RESTART),
     "journal",
     old=(Old.RESTORABLE, Old.IN_PLACE),
     setup=Setup(faults=FOREIGN, user="ops", started=False),
@@ -136,6 +136,7 @@ async def journald_hangs(scene: Scene) -> Ended:
 )
 async def rate_limit(scene: Scene) -> Ended:
     scene.shell("yes 'INFO: compiling' | head -n 3000 >/run/flood")
+    scene.on_heal(lambda: scene.exec("rm", "/run/flood"))
     return await scene.console.apply()
 
 
