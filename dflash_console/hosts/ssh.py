@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 import asyncssh
 
 from . import ssh_files
-from .ssh_command import HEARTBEAT_S, command_script, login_line, new_mark, stream_script
+from .ssh_command import HEARTBEAT_S, command_script, login_line, new_mark, not_started, stream_script
 from .ssh_destination import Destination, parse_destination
 from .ssh_forward import Forward
 from .ssh_link import SshLink
@@ -18,8 +18,6 @@ from .ssh_sessions import CommandSession, Session, Slots, StreamSession, close_c
 from .transport import CommandLog, Completed, FileStat, HostError, HostUnreachable, Link
 
 RETRY_SESSION_S = 0.2
-NOT_STARTED = (126, 127)
-"""What setsid(1) ends with when it cannot start a command: it may not be run; there is none."""
 
 
 class SshTransport:
@@ -158,8 +156,7 @@ class SshTransport:
         finally:
             self._commands.add(shown, status, time.monotonic() - begun, changes=changes)
         out, err = session.out.data, session.err.data
-        if status in NOT_STARTED and err.startswith(b"setsid: failed to execute"):
-            reason = err.decode("utf-8", "replace").strip().rpartition(": ")[2]
+        if (reason := not_started(status, err)) is not None:
             raise HostError(f"{argv[0]} could not be started on {self._name}: {reason}")
         return Completed(tuple(argv), status, out, err, time.monotonic() - begun)
 

@@ -64,33 +64,44 @@ PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export LC_ALL LANGUAGE PATH
 exec 3<&0
 end() {{ kill -TERM -$p; {{ sleep {kill_after}; kill -KILL -$p; }} >/dev/null 3<&- 4>&- & }} 2>/dev/null
-watch() {{ {{ {alive}; kill -0 $$ && end; }} >/dev/null 2>&1 4>&- & w=$!; }}
 trap end TERM HUP
 printf '\\n%s\\n' {mark}
 printf '\\n%s\\n' {mark} >&2
 exec 4>&2
 """
-# A command without input: its own end of the input is closed, the watcher holds the channel's.
-_PLAIN = "setsid {command} </dev/null {errors}3<&- 4>&- &\np=$!\nwatch\nexec 2>/dev/null\n"
-# With input, the watcher may only begin when the last byte of it was passed on, or it would take some. (A pipeline is one
-# job: waiting for the command waits for that which feeds it, so the feeder must end.)
-_FED = """\
-trap watch USR2
-{{ timeout {deadline} head -c {size} <&3; kill -USR2 $$; }} 2>/dev/null 4>&- | setsid {command} 3<&- 4>&- &
+# A command without input: its own end of the input is closed, the watcher holds the channel's. The watcher outlives the command
+# by the moment until the channel is closed; then it finds nothing to end. It holds none of the outputs, so it delays nothing.
+_PLAIN = """\
+setsid {command} </dev/null {errors}3<&- 4>&- &
 p=$!
-exec 2>/dev/null
+{{ {alive}; kill -0 $p && end; }} >/dev/null 2>&1 4>&- &
 """
-# A signal interrupts wait, which then says so and has to be asked again; the shells differ in what they answer once the
-# status was told: 127, or the same again. The watcher goes before the answer: after it, the input ends.
+# With input, the watcher may only begin when the last byte of it was passed on, or it would take some. So it comes from what
+# feeds the command, inside the command's session, whose leader's number all know: $$. (No signals between the shells: dash
+# and bash both lose a status now and then when one interrupts wait.)
+_FEEDING = """\
+{{ exec 2>/dev/null
+timeout {deadline} head -c {size} <&3
+{{ exec >/dev/null; timeout {deadline} cat <&3; kill -0 $$ || exit
+trap "" TERM; kill -TERM -$$; sleep {kill_after}; kill -KILL -$$; }} &
+}} | nice -n 0 -- "$@" 3<&-
+"""
+_FED = "setsid /bin/sh -c {feeding} sh {command} 4>&- &\np=$!\n"
 _TAIL = """\
-s=
-while :; do wait $p; r=$?; [ $r = 127 ] || [ "$r" = "$s" ] && break; s=$r; done
-s=${s:-127}
-trap '' TERM HUP USR2
-kill $w
+exec 2>/dev/null
+wait $p; s=$?
+while kill -0 $p; do wait $p; s=$?; done
 """
 _ANSWER = "printf '\\n%s %s\\n' {mark} $s\nprintf '\\n%s %s\\n' {mark} $s >&4\n"
 _EXIT = "exit $s\n"
+_STARTERS = (b"setsid: failed to execute", b"nice: ")
+
+
+def not_started(status: int, stderr: bytes) -> str | None:
+    """Why a command could not be started, as the host's programs say it; ``None`` when it was."""
+    if status in (126, 127) and stderr.startswith(_STARTERS):
+        return stderr.decode("utf-8", "replace").strip().rpartition(": ")[2]
+    return None
 
 
 def command_script(argv: Sequence[str], mark: str, *, stdin_size: int, timeout: float) -> bytes:
@@ -100,9 +111,12 @@ def command_script(argv: Sequence[str], mark: str, *, stdin_size: int, timeout: 
         HostError: as :func:`quote`.
     """
     deadline = int(timeout) + GRACE_S
-    head = _HEAD.format(mark=mark, kill_after=KILL_AFTER_S, alive=f"timeout {deadline} cat <&3")
-    body = _FED if stdin_size else _PLAIN
-    body = body.format(size=stdin_size, deadline=deadline, command="{command}", errors="")
+    head = _HEAD.format(mark=mark, kill_after=KILL_AFTER_S)
+    if stdin_size:
+        feeding = _FEEDING.format(deadline=deadline, size=stdin_size, kill_after=KILL_AFTER_S)
+        body = _FED.format(feeding=shlex.quote(feeding), command="{command}")
+    else:
+        body = _PLAIN.format(alive=f"timeout {deadline} cat <&3", command="{command}", errors="")
     return _with_command(head + body + _TAIL + _ANSWER.format(mark=mark) + _EXIT, argv)
 
 
@@ -113,8 +127,8 @@ def stream_script(argv: Sequence[str], mark: str) -> bytes:
         HostError: as :func:`quote`.
     """
     alive = f'while [ -n "$(timeout {SILENCE_S} head -c 1 <&3)" ]; do :; done'
-    head = _HEAD.format(mark=mark, kill_after=KILL_AFTER_S, alive=alive)
-    return _with_command(head + _PLAIN.format(command="{command}", errors="2>/dev/null ") + _TAIL + _EXIT, argv)
+    body = _PLAIN.format(alive=alive, command="{command}", errors="2>/dev/null ")
+    return _with_command(_HEAD.format(mark=mark, kill_after=KILL_AFTER_S) + body + _TAIL + _EXIT, argv)
 
 
 def _with_command(script: str, argv: Sequence[str]) -> bytes:
