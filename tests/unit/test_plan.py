@@ -392,7 +392,7 @@ def test_a_key_that_is_set_is_in_the_text_to_be_written_and_nowhere_that_is_show
     argv = StartEvidence(None, None, made.command)
     assert prove(find_knob("flag:--api-key"), MASK, argv).proof is Proof.PROVEN
     back = backwards(made, made.command, reverse_edits(made.edits))
-    twice = backwards(replace(back, old_command=made.command), made.command, written=True)
+    twice = backwards(replace(back, old_command=made.command), made.command, reverse_edits(made.edits))
     assert "sk-top-secret" not in f"{back!r}{twice!r}"
 
 
