@@ -33,6 +33,8 @@ class JournalReader:
         self._cursor = ""
         self._expected: JournalCursor | None = None
         self._gap_if_other = True
+        self._overtaken: JournalCursor | None = None
+        """The stream still has to bring what was read up to here by :meth:`overtake`."""
         self._parts: dict[str, list[JournalEntry]] = {}
         """By stream: the beginning of a line that goes on."""
         self._invocation: str | None = None
@@ -55,9 +57,26 @@ class JournalReader:
                 none that the stream selects.
         """
         self._pending = self._torn = b""
+        self._overtaken = None
         self._cursor = cursor
         self._expected = parse_cursor(cursor)
         self._gap_if_other = gap_if_other
+
+    def overtake(self, data: bytes, *, selected: bool = True) -> list[LogLine]:
+        """Whole records from the one at :attr:`cursor` on, got in another way than the stream, which will bring them too.
+
+        Args:
+            selected: the record at :attr:`cursor` is among those that are selected, if it still exists.
+        """
+        before, awaited = self._cursor, (self._expected, self._gap_if_other, self._overtaken)
+        self._expected, self._gap_if_other, self._overtaken = parse_cursor(before), selected, None
+        lines = [line for raw in data.split(b"\n")[:-1] for line in self._complete(raw)]
+        if self._cursor == before:
+            self._expected, self._gap_if_other, self._overtaken = awaited
+        else:
+            # The stream's own first record is among those that it brings late.
+            self._expected, self._overtaken = None, parse_cursor(self._cursor)
+        return lines
 
     def feed(self, data: bytes) -> list[LogLine]:
         """The lines that ``data`` completes."""
@@ -81,6 +100,8 @@ class JournalReader:
         return (*parse_record(torn), *parse_record(raw))
 
     def _take(self, entry: JournalEntry) -> tuple[LogLine, ...]:
+        if self._overtaken is not None and self._is_old(entry, self._overtaken):
+            return ()
         before = self._begin(entry)
         if before is None:
             return ()
@@ -92,6 +113,14 @@ class JournalReader:
         if entry.lines:
             self._invocation = entry.lines[0].invocation_id or self._invocation
         return (*before, *mask_lines(self._joined(entry)))
+
+    def _is_old(self, entry: JournalEntry, overtaken: JournalCursor) -> bool:
+        found = parse_cursor(entry.cursor)
+        if found is None:
+            return False
+        if overtaken.before(found) or overtaken.same(found):
+            self._overtaken = None
+        return not overtaken.before(found)
 
     def _begin(self, entry: JournalEntry) -> tuple[LogLine, ...] | None:
         """What goes before the first record of a stream; ``None`` when the record itself was given already."""

@@ -142,6 +142,30 @@ async def test_no_line_is_lost_or_doubled_when_the_link_is_cut_again_and_again(t
     assert not seen.texts("gap")
 
 
+async def test_a_cut_before_the_first_line_loses_nothing_and_is_no_gap(testhost: TestHost) -> None:
+    unit = install(testhost, "print('first')\ntime.sleep(60)\n")
+    transport = InsideTransport(testhost)
+    journal = Journal(transport, unit)
+    await on(testhost, "logger", "an entry that is not the unit's")
+    try:
+        async with following(journal, cursor=await journal.cursor()) as seen:
+            await seen.until(lambda: bool(seen.batches))
+            for _ in range(3):
+                begun = transport.streams
+                transport.cut()
+                for _ in range(100):
+                    await asyncio.sleep(0.05)
+                    if transport.streams > begun:
+                        break
+                assert transport.streams > begun
+            await on(testhost, "systemctl", "start", unit)
+            await seen.until(lambda: "first" in seen.texts())
+    finally:
+        await on(testhost, "systemctl", "stop", unit)
+    assert seen.texts("manager")[0].startswith("Started")
+    assert not seen.texts("gap")
+
+
 async def test_lines_that_are_the_same_are_all_given_across_a_cut(testhost: TestHost) -> None:
     unit = install(
         testhost, "for round in range(40):\n    print('same\\n' * 50, end='', flush=True)\n    time.sleep(0.05)\nprint('end')\n"
