@@ -99,6 +99,9 @@ class SystemdService:
         if view.unit.refused and not found.unreadable:
             problems.append(f"{found.layout.fragment or self._unit}: {view.unit.refused}")
         problems += _missing_files(found, view)
+        if shown.get("LoadState") == "masked":
+            # The mask is an empty file in the unit's place: whatever that lacks, this is why.
+            problems.insert(0, f"{self._unit}: {service_state(self._unit, shown).detail}")
         if found.unreadable and loaded is not None:
             # What systemd has loaded is known to anyone; a guess from a part of the files would not be.
             command = loaded

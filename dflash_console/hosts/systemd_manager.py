@@ -6,7 +6,9 @@ either. What is allowed is found out once.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -26,6 +28,15 @@ _DENIED = (
     "authentication is required",
 )
 _BUS = "org.freedesktop.systemd1"
+_DROPPED = (
+    b"Transport endpoint is not connected",
+    b"Connection reset by peer",
+    b"Message recipient disconnected",
+    b"Remote peer disconnected",
+)
+"""What a question meets when systemd is re-executed while it is asked."""
+REEXEC_S = 5.0
+REEXEC_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -106,7 +117,7 @@ class Manager:
         words = ["show", "--property", PROPERTIES, "--", unit]
         for exact in (True, False) if self._exact_times else (False,):
             # systemd before 247 has no --timestamp and gives whole seconds.
-            done = await self.transport.run(await self.systemctl(*(["--timestamp=us"] if exact else []), *words))
+            done = await self._ask(await self.systemctl(*(["--timestamp=us"] if exact else []), *words))
             shown = parse_show(done.stdout)
             if done.ok and shown:
                 self._exact_times = exact
@@ -115,11 +126,20 @@ class Manager:
                 break
         raise HostError(f"systemd on {self.transport.name} does not tell about {unit}: {said(done)}")
 
+    async def _ask(self, argv: Sequence[str]) -> Completed:
+        """Run a question, again when systemd was being re-executed (a package update does that) and dropped it."""
+        until = time.monotonic() + REEXEC_S
+        while True:
+            done = await self.transport.run(argv)
+            if done.ok or not any(text in done.stderr for text in _DROPPED) or time.monotonic() >= until:
+                return done
+            await asyncio.sleep(REEXEC_PAUSE_S)
+
     async def loaded(self, unit: str) -> LoadedCommand | None:
         """What the manager would run; ``None`` when it has no such unit, or there is no bus to ask. Raises: HostUnreachable."""
         words = ["get-property", _BUS, object_path(unit), f"{_BUS}.Service", "ExecStart", "Environment"]
         try:
-            done = await self.transport.run([*await self.environment(), "busctl", *self._scope_words(), "--json=short", *words])
+            done = await self._ask([*await self.environment(), "busctl", *self._scope_words(), "--json=short", *words])
             lines = [json.loads(line)["data"] for line in done.stdout.decode("utf-8", "replace").splitlines()] if done.ok else []
             commands, environment = lines
         except (HostError, ValueError, KeyError, TypeError):
