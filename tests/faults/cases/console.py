@@ -27,8 +27,9 @@ BEFORE_THE_WRITE = ("checks", "backup")
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 
 
-async def killed_at(scene: Scene, stage: str, number: signal.Signals = signal.SIGKILL) -> Ended:
-    running = await scene.console.start_apply()
+async def killed_at(scene: Scene, stage: str, number: signal.Signals = signal.SIGKILL, words: tuple[str, ...] = ()) -> Ended:
+    """Apply, and send the console a signal while the stage runs."""
+    running = await scene.console.start_apply(*words)
     await running.reaches(stage, "running")
     running.kill(number)
     return await running.end()
@@ -44,7 +45,7 @@ def declare(stage: str) -> None:
         f"console-killed-at-{name}-resumed",
         Where.CONSOLE,
         f"SIGKILL during '{stage}'; the next console goes on with --resume",
-        (Verdict.CANCELLED, Verdict.CONFIRMED) if early else (Verdict.CONFIRMED,),
+        (Verdict.CANCELLED, Verdict.CONFIRMED) if early or stage == "write" else (Verdict.CONFIRMED,),
         old=(Old.IN_PLACE, Old.RESTORABLE) if early or stage == "write" else Old.RESTORABLE,
         setup=Setup(faults="16=slow"),
         quick=stage == "restart",
