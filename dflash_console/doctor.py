@@ -44,7 +44,9 @@ class Check:
 OLDEST_PYTHON = (3, 11)
 SMALLEST_TERMINAL = (80, 24)
 SMALLEST_FREE_MB = 200
-CONSOLE_PACKAGES = ("textual", "plotext", "httpx", "httpx-sse", "prometheus-client", "pydantic", "platformdirs", "tomlkit")
+CONSOLE_PACKAGES = (
+    *("textual", "plotext", "httpx", "httpx-sse", "prometheus-client", "pydantic", "platformdirs", "tomlkit", "asyncssh"),
+)
 ENGINE_MODULES = ("torch", "safetensors", "tokenizers", "gguf", "jinja2", "starlette", "uvicorn")
 
 

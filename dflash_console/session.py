@@ -1,7 +1,7 @@
 """One host's service, opened: what the command line and the screens both work with.
 
-This release manages this machine: the embedded engine and any other unit under the console's own supervisor. An SSH destination
-is refused with one sentence.
+The host ``embedded`` is this machine: the embedded engine and any other unit under the console's own supervisor. Every other name
+is a host over SSH, where systemd keeps the units.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DEFAULT_FLAGS = (
 
 
 class NoSuchHost(HostError):
-    """The host is not one that this release can manage."""
+    """The name or address is that of no host."""
 
 
 class NoSuchUnit(HostError):
@@ -143,7 +143,7 @@ async def open_session(
     paths: Paths | None = None,
     watch: bool = True,
 ) -> HostSession:
-    """Open a host's service; the embedded host's unit is written on first use.
+    """Open a host's service: on this machine, or over SSH. The embedded host's unit is written on first use.
 
     Args:
         host: a configured name or a destination; the configuration's default host when not given.
@@ -151,24 +151,31 @@ async def open_session(
         watch: begin watching at once.
 
     Raises:
-        NoSuchHost: a host over SSH.
+        NoSuchHost: the address is none.
         NoSuchUnit: the host has no unit of that name.
         SeveralUnits: no unit was named and there are several.
-        HostError: the folder cannot be written.
+        HostKeyUnknown: a host's key has to be accepted first (``hosts/ssh_known_hosts.py``).
+        HostError: the host cannot be reached, or the folder cannot be written.
     """
     config, paths = config or Config(), paths or default_paths()
     name = host or config.default_host
+    entry = config.host(name)
+    transport: Transport
+    service: Service
     if name != EMBEDDED:
-        known = "" if name in config.hosts else f" ({name} is not in the configuration file either)"
-        raise NoSuchHost(f"SSH hosts come with the next release; this one manages the host {EMBEDDED} on this machine{known}")
-    transport = LocalTransport(EMBEDDED)
-    chosen = unit or config.host(name).unit or await _find_unit(transport, paths, name)
-    service = await _local_service(transport, paths, chosen)
+        # The SSH library takes longer to import than the first screen may take to show.
+        from .remote import open_remote
+
+        transport, service = await open_remote(name, entry, unit or entry.unit)
+    else:
+        transport = LocalTransport(EMBEDDED)
+        service = await _local_service(transport, paths, unit or entry.unit or await _find_unit(transport, paths, name))
+    embedded = name == EMBEDDED
     history = open_history(paths.history_file, keep_days=config.sampling.keep_days)
     link = EngineLink(transport)
-    sources = Sources(transport, service, link, embedded=True)
-    watcher = Watcher(name, sources, embedded=True, interval_s=config.sampling.interval_s, history=history)
-    session = HostSession(name, config, paths, transport, service, link, sources, watcher, history, embedded=True)
+    sources = Sources(transport, service, link, embedded=embedded)
+    watcher = Watcher(name, sources, embedded=embedded, interval_s=config.sampling.interval_s, history=history)
+    session = HostSession(name, config, paths, transport, service, link, sources, watcher, history, embedded=embedded)
     if watch:
         try:
             await watcher.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from .outcome import CommandError, UsageError
 from .output import Output
 
 if TYPE_CHECKING:
+    from ..hosts.ssh_errors import HostKeyUnknown
     from ..session import HostSession
 
 
@@ -61,11 +63,20 @@ class Context:
             UsageError: no such host or unit, or several units of which one has to be named.
             CommandError: the host cannot be opened, or something on it did not work.
         """
+        from ..hosts.ssh_errors import HostKeyUnknown
         from ..hosts.transport import HostError
         from ..session import NoSuchHost, NoSuchUnit, SeveralUnits, open_session
 
         try:
-            session = await open_session(self.common.host, self.common.unit, config=self.config, paths=self.paths, watch=watch)
+            while True:
+                try:
+                    session = await open_session(
+                        self.common.host, self.common.unit, config=self.config, paths=self.paths, watch=watch
+                    )
+                    break
+                except HostKeyUnknown as problem:
+                    # One for each hop that is new.
+                    accept_host_key(problem)
             try:
                 yield session
             finally:
@@ -74,3 +85,19 @@ class Context:
             raise UsageError(str(problem)) from None
         except HostError as problem:
             raise CommandError(str(problem)) from None
+
+
+def accept_host_key(problem: HostKeyUnknown) -> None:
+    """Ask at the terminal whether the key is the host's, and add it to known_hosts when the answer is yes.
+
+    Raises:
+        CommandError: no, or there is nobody to ask.
+    """
+    from ..hosts.ssh_known_hosts import trust_host_key
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise CommandError(f"{problem}; connect once with ssh, or run this at a terminal, to accept it")
+    print(f"{problem}.\nIs it? It is then added to {problem.file}. (yes/no) ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("yes", "y"):
+        raise CommandError(f"the key of {problem.hop} was not accepted: nothing was done")
+    trust_host_key(problem)

@@ -179,7 +179,7 @@ REFUSED = (
     (("--read-only", "apply", "--set", "tree_budget=16", "--yes"), 1, "--read-only"),
     (("--read-only", "stop", "--yes"), 1, "--read-only"),
     (("--unit", "nope", "status"), 2, "there is no unit called nope"),
-    (("--host", "root@gpu-a", "status"), 2, "next release"),
+    (("--host", "root@gpu-a:ssh", "status"), 2, "the port 'ssh' is no number"),
     (("start",), 1, "runs already"),
     ((), 2, "need a terminal"),
 )

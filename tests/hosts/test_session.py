@@ -47,10 +47,10 @@ async def test_the_only_unit_is_taken_and_several_have_to_be_chosen_from(make_un
     await session.close()
 
 
-@pytest.mark.parametrize("name", ["root@gpu-a", "gpu-a"])
-async def test_a_host_over_ssh_is_refused_with_one_sentence(name: str, tmp_path: Path) -> None:
-    config = Config(hosts={"gpu-a": HostEntry("root@gpu-a")})
-    with pytest.raises(NoSuchHost, match="SSH hosts come with the next release"):
+@pytest.mark.parametrize("name", ["ro ot@gpu-a", "gpu-a"])
+async def test_an_address_that_is_none_is_said(name: str, tmp_path: Path) -> None:
+    config = Config(hosts={"gpu-a": HostEntry("ssh://gpu-a:port")})
+    with pytest.raises(NoSuchHost, match="gpu-a"):
         await open_session(name, config=config, paths=paths_under(tmp_path))
 
 

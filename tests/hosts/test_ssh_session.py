@@ -1,0 +1,103 @@
+"""The commands against a real engine, as a real unit, on a real host over SSH."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import sys
+from pathlib import Path
+
+import pytest
+
+from dflash_console.config import Config, HostEntry
+from dflash_console.session import NoSuchUnit, SeveralUnits, open_session
+from tests.hosts.sessions import paths_under
+from tests.hosts.ssh_home import SshHome, ssh_home  # noqa: F401
+from tests.testhost import TestHost, free_port
+from tests.testhost.fixtures import BootHost, boot_host  # noqa: F401
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def gpu(boot_host: BootHost, ssh_home: SshHome) -> TestHost:  # noqa: F811
+    host = boot_host("gpu-a")
+    ssh_home.add_host("gpu", host)
+    return host
+
+
+async def console(tmp_path: Path, *words: str, stdin: int | None = None) -> tuple[int, str, str]:
+    environment = {**os.environ, "DDTREE_HOME": str(tmp_path / "console"), "NO_COLOR": "1"}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "dflash_console", *words),
+        env=environment,
+        stdin=stdin if stdin is not None else asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE if stdin is None else stdin,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), (err or b"").decode()
+
+
+async def test_the_engine_on_a_host_is_found_and_its_status_read(gpu: TestHost, tmp_path: Path) -> None:
+    unit = gpu.install_engine(port=free_port())
+    gpu.exec("systemctl", "start", unit)
+    async with asyncio.timeout(120):
+        while True:
+            code, out, err = await console(tmp_path, "--host", "gpu", "status", "--json")
+            assert code == 0, err
+            status = json.loads(out)
+            if status["engine"]["ready"]:
+                break
+            await asyncio.sleep(0.5)
+    assert (status["host"], status["unit"], status["service"]["state"]) == ("gpu", unit, "running")
+    assert (
+        str(status["service"]["main_pid"])
+        == gpu.exec("systemctl", "show", "-p", "MainPID", "--value", unit).stdout.decode().strip()
+    )
+    assert status["config"]["tree_budget"] == 8
+    code, out, err = await console(tmp_path, "--host", "gpu", "hosts", "--json")
+    assert code == 0, err
+    assert json.loads(out)["hosts"][0]["state"] == "running"
+
+
+async def test_without_an_engine_and_with_several_the_user_is_told(gpu: TestHost, tmp_path: Path) -> None:
+    paths, config = paths_under(tmp_path), Config(hosts={"prod": HostEntry("gpu")})
+    with pytest.raises(NoSuchUnit, match="no unit on prod has an engine"):
+        await open_session("prod", config=config, paths=paths)
+    gpu.install_engine(port=free_port(), unit="one.service")
+    with pytest.raises(NoSuchUnit, match=r"prod has no unit called nope\.service; units with an engine: one\.service"):
+        await open_session("prod", "nope", config=config, paths=paths)
+    gpu.install_engine(port=free_port(), unit="two.service")
+    with pytest.raises(SeveralUnits, match=r"one\.service, two\.service"):
+        await open_session("prod", config=config, paths=paths)
+    session = await open_session("prod", "two", config=config, paths=paths)
+    assert (session.host, session.unit, session.embedded) == ("prod", "two.service", False)
+    await session.close()
+
+
+async def test_an_unknown_key_is_asked_about_only_where_somebody_can_answer(
+    gpu: TestHost,
+    ssh_home: SshHome,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    gpu.install_engine(port=free_port())
+    ssh_home.forget()
+    code, _, err = await console(tmp_path, "--host", "gpu", "status")
+    assert code == 1
+    assert "is not known yet" in err
+    assert "connect once with ssh" in err
+    assert "Traceback" not in err
+    for answer, expected in ((b"no\n", 1), (b"yes\n", 0)):
+        master, terminal = pty.openpty()
+        os.write(master, answer)
+        code, out, _ = await console(tmp_path, "--host", "gpu", "status", stdin=terminal)
+        asked = os.read(master, 65_536).decode()
+        os.close(master)
+        os.close(terminal)
+        assert code == expected, (out, asked)
+        assert "is not known yet" in asked
+    assert gpu.host_key() in ssh_home.known_hosts.read_text()
