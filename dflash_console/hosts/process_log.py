@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from ..evidence.journal import LogLine
 from ..evidence.values import read_json
@@ -111,8 +112,11 @@ class ProcessLog:
             if not raws or ((first := read_line(raws[0])) is not None and first.cursor != cursor_of(offset)):
                 # Nothing new, or the file was rotated under the reading: the next look finds out which.
                 break
-            lines += [line for raw in raws if (line := read_line(raw)) is not None]
-            offset += len(whole)
+            for raw in raws:
+                offset += len(raw) + 1
+                if (line := read_line(raw)) is not None:
+                    # Who follows from a line's cursor has that line.
+                    lines.append(replace(line, cursor=cursor_of(offset)))
             if len(data) < _CHUNK:
                 break
         return lines, offset

@@ -291,6 +291,13 @@ async def test_cursors_stay_valid_when_the_log_is_rotated(make_unit: MakeUnit, m
         if len(seen) == 12:
             break
     assert seen == [f"line {number}" for number in range(12, 24)]
+    eighth = (await unit.service.lines())[-8]
+    later = []
+    async for line in unit.service.follow(cursor=eighth.cursor):
+        later.append(line.text)
+        if len(later) == 7:
+            break
+    assert later == [f"line {number}" for number in range(17, 24)], "after the line whose cursor it is, across the rotation"
 
 
 async def test_a_line_cut_by_a_crash_is_skipped_and_the_next_ones_are_read(make_unit: MakeUnit) -> None:
