@@ -93,8 +93,8 @@ def short_settings(settings: tuple[tuple[str, str], ...]) -> str:
 def detail_lines(view: HostView, *, now: float) -> list[tuple[str, Tone]]:
     """What stands under the chosen row."""
     place = view.address or "this machine"
-    unit = view.unit or (view.state.unit if view.state is not None else "the host is searched")
-    parts = [place, f"unit {unit}", *([view.note] if view.note else [])]
+    unit = view.unit or (view.state.unit if view.state is not None else "")
+    parts = [place, f"unit {unit}" if unit else "its unit is searched for", *([view.note] if view.note else [])]
     if not view.configured:
         parts.append("not in the configuration file: n adds it")
     lines = [(" · ".join(parts), Tone.QUIET)]
@@ -102,7 +102,8 @@ def detail_lines(view: HostView, *, now: float) -> list[tuple[str, Tone]]:
         lines.append((f"{lost}: {view.link.reason}" if view.link is not None and view.link.reason else lost, Tone.BAD))
     if view.problem:
         advice = " enter opens it and asks." if view.needs_answer else ""
-        lines.append((f"{view.problem}.{advice}", Tone.WARN if view.needs_answer else Tone.BAD))
+        stop = "" if view.problem.endswith((".", "?", "!")) else "."
+        lines.append((f"{view.problem}{stop}{advice}", Tone.WARN if view.needs_answer else Tone.BAD))
     if view.state is not None:
         lines += [(f"{source}: {problem}", Tone.WARN) for source, problem in list(view.state.problems.items())[:2]]
     return lines

@@ -377,12 +377,13 @@ async def test_the_command_log_shows_what_was_run_and_what_it_changed() -> None:
     )
     app = make_hosts_app(link, host="gpu-a")
     async with running(app) as pilot:
-        await pilot.press("L")
+        await pilot.press("exclamation_mark")
         await until(lambda: isinstance(app.screen, CommandLogScreen), "the command log")
 
         def shown() -> str:
             return app.screen.query_one("#commands", ScrollText).text
 
+        await until(lambda: "systemctl" in shown(), "the records")
         first, second, third = shown().strip().split("\n")
         assert "cut off" in first
         assert "changes  systemctl restart --no-block a.service" in second

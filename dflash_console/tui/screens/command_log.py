@@ -20,12 +20,19 @@ if TYPE_CHECKING:
     from ..link import HostLink
 
 
+BEFORE = 38
+"""Cells before a command: time, seconds, status, kind."""
+WHOLE = 4_000
+"""Characters of a command that are shown when it is shown in full."""
+
+
 class CommandLogScreen(Dialog[None]):
     """Looks again every second; shows and copies with secrets masked."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash,f", "filter", "filter", show=True, id="commands.filter"),
         Binding("c", "only_changes", "changes only", show=True, id="commands.changes"),
+        Binding("w", "wrap", "whole commands", show=True, id="commands.wrap"),
         Binding("y", "copy", "copy", show=True, id="commands.copy"),
     ]
 
@@ -34,6 +41,7 @@ class CommandLogScreen(Dialog[None]):
         self._link = link
         self._filter = ""
         self._changes = False
+        self._whole = False
         self._seen: tuple[object, ...] = ()
 
     def compose_body(self) -> ComposeResult:
@@ -46,6 +54,8 @@ class CommandLogScreen(Dialog[None]):
     def on_mount(self) -> None:
         self.set_interval(1.0, self._repaint)
         self._repaint()
+        # Again when the width is known.
+        self.call_after_refresh(self._repaint)
         self.query_one(ScrollText).focus()
 
     def chosen(self) -> list[CommandRecord]:
@@ -64,6 +74,11 @@ class CommandLogScreen(Dialog[None]):
 
     def action_only_changes(self) -> None:
         self._changes = not self._changes
+        self._repaint()
+
+    def action_wrap(self) -> None:
+        """Long commands in full, or each on one line."""
+        self._whole = not self._whole
         self._repaint()
 
     def action_copy(self) -> None:
@@ -88,7 +103,9 @@ class CommandLogScreen(Dialog[None]):
 
     def _repaint(self) -> None:
         records, all_records = self.chosen(), self._link.commands()
-        seen = (len(records), records[0] if records else None, len(all_records), self._filter, self._changes)
+        width = self.query_one(ScrollText).scrollable_content_region.width or self.app.size.width
+        newest = records[0] if records else None
+        seen = (len(records), newest, len(all_records), self._filter, self._changes, self._whole, width)
         if seen == self._seen:
             return
         self._seen = seen
@@ -97,18 +114,19 @@ class CommandLogScreen(Dialog[None]):
         if self._changes:
             head += " · changes only"
         self.query_one("#commands-head", Static).update(Text(head, style="dim"))
-        self.query_one(ScrollText).show_text(self._text(records))
+        self.query_one(ScrollText).show_text(self._text(records, width))
 
-    def _text(self, records: list[CommandRecord]) -> Text:
+    def _text(self, records: list[CommandRecord], width: int) -> Text:
         variables = self.app.theme_variables
         text = Text()
         for record in records:
             text.append(f"{clock(record.at)}  {short_seconds(record.seconds):>7}  ", style="dim")
             good = record.status == 0
-            text.append(f"{status_words(record):<9}", style="dim" if good else variables.get("warning", ""))
+            text.append(f"{status_words(record):<10}", style="dim" if good else variables.get("warning", ""))
             kind = "changes  " if record.changes else "reads    "
             text.append(kind, style=variables.get("accent", "") if record.changes else "dim")
-            text.append(f"{shorten(written(record), 2_000)}\n", style="bold" if record.changes else "")
+            room = WHOLE if self._whole else max(10, width - BEFORE)
+            text.append(f"{shorten(written(record), room)}\n", style="bold" if record.changes else "")
         return text if records else Text("Nothing yet that would be shown here.", style="dim")
 
 

@@ -33,18 +33,19 @@ class _Column:
 
 
 _COLUMNS = {
-    "host": _Column("host", 18, 0),
-    "state": _Column("state", 19, 0),
-    "engine": _Column("engine", 24, 170),
-    "settings": _Column("settings", 22, 112),
-    "decode": _Column("tok/s", 8, 0),
+    "host": _Column("host", 16, 0),
+    "state": _Column("state", 17, 0),
+    "engine": _Column("engine", 24, 180),
+    "settings": _Column("settings", 23, 110),
+    "decode": _Column("tok/s", 7, 0),
     "decode curve": _Column("15 min", 10, 0),
     "commit": _Column("commit", 7, 0),
-    "commit curve": _Column("15 min", 9, 126),
-    "drift": _Column("drift", 15, 98),
-    "link": _Column("link", 13, 142),
-    "age": _Column("age", 10, 78),
+    "commit curve": _Column("15 min", 10, 120),
+    "drift": _Column("drift", 15, 0),
+    "link": _Column("link", 13, 150),
+    "age": _Column("age", 10, 86),
 }
+"""75 cells and the cursor are what a terminal of 80 columns has room for."""
 
 
 class HostTable(VerticalScroll, can_focus=True, inherit_bindings=False):
