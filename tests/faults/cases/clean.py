@@ -45,6 +45,6 @@ async def direct(scene: Scene) -> Ended:
     return await scene.console.apply()
 
 
-@fault("clean-stand-in", Where.CLEAN, "one apply on the stand-in engine, over SSH", Verdict.CONFIRMED, quick=True)
+@fault("clean-stand-in", Where.CLEAN, "one apply on the stand-in engine, over SSH", Verdict.CONFIRMED)
 async def stand_in(scene: Scene) -> Ended:
     return await scene.console.apply()

@@ -24,6 +24,9 @@ STAGES = (
     "truth",
 )
 BEFORE_THE_WRITE = ("checks", "backup")
+HOLD = "/run/hold"
+HELD = Setup(service=(f"ExecStartPre=/bin/sh -c 'while [ -e {HOLD} ]; do sleep 0.1; done'",))
+"""A start that waits as long as the test does."""
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 
 
@@ -61,7 +64,6 @@ def declare(stage: str) -> None:
         (Verdict.CANCELLED, Verdict.CONFIRMED) if early or stage == "write" else (Verdict.CONFIRMED,),
         old=(Old.IN_PLACE, Old.RESTORED) if early or stage == "write" else Old.RESTORED,
         setup=Setup(faults="16=slow"),
-        quick=stage == "process up",
     )
     async def rolled_back(scene: Scene) -> Ended:
         await killed_at(scene, stage)
@@ -75,14 +77,15 @@ for _stage in STAGES:
 @fault(
     "console-interrupted",
     Where.CONSOLE,
-    "Ctrl-C in the middle of the start",
-    NOT_BEGUN,
-    "interrupted",
-    "--resume",
+    "Ctrl-C in the middle of the start; the next console resumes",
+    Verdict.CONFIRMED,
     setup=Setup(faults="16=slow"),
 )
 async def interrupted(scene: Scene) -> Ended:
-    return await killed_at(scene, "process up", signal.SIGINT)
+    ended = await killed_at(scene, "process up", signal.SIGINT)
+    assert ended.code == 4, ended
+    assert "interrupted" in ended.err, ended.err
+    return await scene.console.run("apply", "--resume", "--yes")
 
 
 @fault(
@@ -103,17 +106,12 @@ async def hung_up(scene: Scene) -> Ended:
     "a second console applies to the same unit meanwhile",
     Verdict.REFUSED,
     "apply by",
-    old=Old.RESTORABLE,
-    setup=Setup(faults="16=slow"),
+    old=Old.IN_PLACE,
+    setup=HELD,
     quick=True,
 )
 async def two_at_once(scene: Scene) -> Ended:
-    first = await scene.console.start_apply()
-    await first.reaches("write")
-    second = await scene.console.apply(tree_budget="32")
-    ended = await first.end()
-    assert ended.code == 0, f"the first was disturbed: {ended.out}"
-    return second
+    return await meanwhile(scene, "apply", "--set=tree_budget=32", "--restart", "--yes")
 
 
 @fault(
@@ -121,15 +119,27 @@ async def two_at_once(scene: Scene) -> Ended:
     Where.CONSOLE,
     "a second console rolls back while the first applies",
     (Verdict.REFUSED, NOT_BEGUN),
-    old=Old.RESTORABLE,
-    setup=Setup(faults="16=slow"),
+    "apply by",
+    old=Old.IN_PLACE,
+    setup=HELD,
 )
 async def two_roll_back(scene: Scene) -> Ended:
+    return await meanwhile(scene, "rollback", "--yes")
+
+
+async def meanwhile(scene: Scene, *words: str) -> Ended:
+    """Run a second console while the first waits for its start; what the first confirmed is the old configuration then."""
+    scene.exec("touch", HOLD)
     first = await scene.console.start_apply()
-    await first.reaches("process up")
-    second = await scene.console.run("rollback", "--yes")
+    await first.reaches("restart", "running")
+    other = scene.another_console()
+    try:
+        second = await other.run(*words)
+    finally:
+        scene.exec("rm", HOLD)
     ended = await first.end()
     assert ended.code == 0, f"the first was disturbed: {ended.out}"
+    scene.note_old()
     return second
 
 
@@ -138,7 +148,6 @@ async def two_roll_back(scene: Scene) -> Ended:
     Where.CONSOLE,
     "this machine's clock is an hour ahead of the host's",
     Verdict.CONFIRMED,
-    quick=True,
 )
 async def clock_ahead(scene: Scene) -> Ended:
     return await with_clock(scene, "+1h")
@@ -167,7 +176,6 @@ async def clock_behind_old_line(scene: Scene) -> Ended:
     Verdict.REFUSED,
     "journal",
     old=Old.IN_PLACE,
-    quick=True,
 )
 async def disk_full(scene: Scene) -> Ended:
     operations = scene.console.state / "state/operations"

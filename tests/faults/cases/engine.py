@@ -42,7 +42,6 @@ engine(
     Verdict.PROCESS_DIED,
     "no kernel image",
     faults="16=exit",
-    quick=True,
 )
 engine(
     "engine-exits-rolled-back",
@@ -92,7 +91,6 @@ engine(
     Verdict.NO_LINE,
     "no line of this start",
     faults="16=foreign;16=no-line",
-    quick=True,
 )
 engine(
     "engine-answers-errors",
@@ -192,7 +190,6 @@ async def older_line_foreign(scene: Scene) -> Ended:
     # The file is back; what cannot run is the engine that it names.
     old=(Old.IN_PLACE, Old.RESTORABLE),
     setup=Setup(faults="16=exit"),
-    quick=True,
 )
 async def roll_back_fails(scene: Scene) -> Ended:
     running = await scene.console.start_apply("--rollback-on-failure")

@@ -81,7 +81,6 @@ async def disk_full_at_roll_back(scene: Scene) -> Ended:
     (Verdict.WRITE_FAILED, Verdict.REFUSED),
     "read-only",
     old=Old.IN_PLACE,
-    quick=True,
 )
 async def read_only(scene: Scene) -> Ended:
     folder = "/etc/systemd/system"

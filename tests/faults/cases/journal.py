@@ -52,7 +52,6 @@ async def quiet_but_reported(scene: Scene) -> Ended:
     "journal",
     old=(Old.RESTORABLE, Old.IN_PLACE),
     setup=Setup(faults=FOREIGN, user="ops", started=False),
-    quick=True,
 )
 async def unreadable(scene: Scene) -> Ended:
     await running(scene)
@@ -146,7 +145,6 @@ async def rate_limit(scene: Scene) -> Ended:
     "StandardOutput=append: the journal is empty, the lines are in a file",
     Verdict.CONFIRMED,
     "log",
-    quick=True,
     setup=Setup(faults=FOREIGN, service=(f"StandardOutput=append:{LOG}", f"StandardError=append:{LOG}")),
 )
 async def append_file(scene: Scene) -> Ended:

@@ -112,7 +112,6 @@ async def sshd_restarted(scene: Scene) -> Ended:
     "the whole host hangs for 8 s in the middle of the start",
     Verdict.CONFIRMED,
     setup=SLOW,
-    quick=True,
 )
 async def host_hangs(scene: Scene) -> Ended:
     running = await scene.console.start_apply()
@@ -179,7 +178,6 @@ async def host_key_unknown(scene: Scene) -> Ended:
     NOT_BEGUN,
     "key|auth|denied",
     old=Old.IN_PLACE,
-    quick=True,
 )
 async def wrong_key(scene: Scene) -> Ended:
     config = scene.console.home / ".ssh/config"
@@ -197,7 +195,6 @@ async def wrong_key(scene: Scene) -> Ended:
     "bastion",
     old=Old.IN_PLACE,
     setup=Setup(jump=True),
-    quick=True,
 )
 async def jump_gone(scene: Scene) -> Ended:
     assert scene.jump is not None

@@ -79,7 +79,6 @@ async def crash_loop_limit(scene: Scene) -> Ended:
     Where.MANAGER,
     "a systemctl in PATH that ends with 0 and does nothing for a restart",
     (Verdict.NO_RESTART, Verdict.REFUSED),
-    quick=True,
 )
 async def systemctl_does_nothing(scene: Scene) -> Ended:
     scene.pretend("systemctl", 'case " $* " in *" restart "*|*" start "*) exit 0;; esac; exec REAL "$@"')
@@ -204,7 +203,6 @@ async def second_unit(scene: Scene) -> Ended:
     Verdict.REFUSED,
     "port",
     old=Old.IN_PLACE,
-    quick=True,
 )
 async def orphan_holds_port(scene: Scene) -> Ended:
     scene.systemctl("stop", scene.unit)
