@@ -157,6 +157,8 @@ COMMANDS: dict[str, _Command] = {
     "stop": _Command("lifecycle", LifecycleOptions, "stop the service", _stop),
     "restart": _Command("lifecycle", LifecycleOptions, "restart the service and confirm its settings", _restart),
     "rollback": _Command("lifecycle", LifecycleOptions, "go back to the last confirmed configuration", _yes),
+    "rebase": _Command("drop_in", LifecycleOptions, "carry the console's drop-in over to a unit that has changed", _restart),
+    "release": _Command("drop_in", LifecycleOptions, "remove the console's drop-in: the unit's own command again", _restart),
     "logs": _Command("logs", LogsOptions, "the engine's log", _logs),
     "prompt": _Command("prompt", PromptOptions, "fire prompts and measure the answers", _prompt),
     "hosts": _Command("hosts", HostsOptions, "the configured hosts and their state", _nothing),

@@ -3,6 +3,7 @@
 from .audit import audit_lines
 from .confirmed import ConfirmedConfig, ConfirmedStore
 from .control import restart_service, roll_back, start_service, stop_service
+from .edited import plan_rebase, plan_release
 from .engine import apply_plan
 from .journal import PendingOperation, pending_operations
 from .pending import discard, resume, roll_back_operation
@@ -23,6 +24,8 @@ __all__ = [
     "audit_lines",
     "discard",
     "pending_operations",
+    "plan_rebase",
+    "plan_release",
     "restart_service",
     "resume",
     "roll_back",

@@ -7,18 +7,17 @@ from dataclasses import replace
 
 from ..drift import DriftKind, truth_table
 from ..effective import UNGIVEN
-from ..evidence.file_edits import edits_between, texts_digest
+from ..evidence.file_edits import texts_digest
 from ..hosts.service import RunState
 from ..hosts.transport import HostError
-from ..plan import Change, Mode, Plan, PlanError
-from ..plan.maker import diff_of
-from ..plan.masking import mask_values, secret_values
+from ..plan import Change, Mode, Plan
 from ..session import HostSession
 from .asked import asked_changes, dialect_of
 from .audit import who
 from .confirmed import ConfirmedStore
 from .drain import drain as drain_requests
-from .earlier import WayBack, way_back
+from .earlier import way_back
+from .edited import plan_rollback
 from .engine import apply_plan, default_timeouts, remember
 from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity, pending_operations
 from .operation import Operation
@@ -179,28 +178,6 @@ async def _written_is_confirmed(session: HostSession) -> bool:
     records = await ConfirmedStore(session.transport, session.service).records()
     written = texts_digest(session.service.restorable(await session.service.configuration()))
     return not records or records[0].digest == written
-
-
-async def plan_rollback(session: HostSession, back: WayBack) -> Plan:
-    """The plan that puts an earlier configuration back. Raises: PlanError, HostError."""
-    base = await session.plan(Change({}, Mode.RESTART))
-    try:
-        command = await session.service.command_with(back.texts)
-        now = session.service.restorable(await session.service.configuration())
-    except HostError as error:
-        raise PlanError(f"{back.name} cannot be put back: {error}") from None
-    edits = edits_between(now, back.texts)
-    secrets = secret_values((*base.command, *command), {})
-    return replace(
-        base,
-        target=", ".join(edit.path for edit in edits) or base.target,
-        edits=edits,
-        diff=mask_values(diff_of(edits), secrets),
-        command=command,
-        changes=asked_changes(command, base.command, dialect_of(session)),
-        # The findings are about the configuration that is being left; this one is known to work.
-        findings=(),
-    )
 
 
 async def _hot_drift(session: HostSession) -> Change | None:

@@ -29,6 +29,7 @@ from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .restart import RestartApply
 from .revert import put_files_back, revert_restart
 from .undo import call_off_foreign, foreign_timer
+from .writing import texts_now
 
 
 async def apply_plan(
@@ -166,12 +167,26 @@ class _Run:
                     found = None
                 if found != digest:
                     raise StageFailed(Verdict.REFUSED, f"{path} was changed since the plan was made; plan again")
+            await self._same_files()
             await self._no_timer()
             state = await session.service.state()
             if plan.mode is Mode.HOT and state.invocation_id != plan.invocation_id:
                 raise StageFailed(Verdict.REFUSED, "the engine was restarted since the plan was made; plan again")
             warned = f", {len(plan.warnings)} warnings" if plan.warnings else ""
             notes.evidence = f"{len(plan.digests)} files unchanged since the plan{warned}"
+
+    async def _same_files(self) -> None:
+        """Files that came since the plan was made: where it writes, and wherever they make the unit run another command."""
+        plan, service = self._plan, self._session.service
+        now = await texts_now(service, [edit.path for edit in plan.edits])
+        for edit in plan.edits:
+            if now[edit.path] != edit.old:
+                raise StageFailed(Verdict.REFUSED, f"{edit.path} was changed since the plan was made; plan again")
+        if plan.mode is Mode.RESTART and (config := await service.configuration()).command != plan.old_command:
+            reason = (
+                f"the unit's command was changed since the plan was made (by {config.command_path or 'another file'}); plan again"
+            )
+            raise StageFailed(Verdict.REFUSED, reason)
 
     async def _no_timer(self) -> None:
         """The timer of an earlier change, left by a console that is gone, must not fire into this one."""

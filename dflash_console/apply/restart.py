@@ -103,8 +103,9 @@ class RestartApply:
     async def _write(self) -> None:
         plan, operation, service = self._plan, self._operation, self._session.service
         if not plan.writes:
-            for name in WRITE_STAGES:
+            for name in WRITE_STAGES[:-1]:
                 operation.skip(name, "the file stays as it is")
+            await self._reload()
             return
         ask = self._patience.ask
         async with operation.stage("backup", Verdict.WRITE_FAILED) as notes:
@@ -124,9 +125,17 @@ class RestartApply:
             if problems:
                 raise StageFailed(Verdict.WRITE_FAILED, f"the service manager refuses the new configuration: {problems[0]}")
             notes.evidence = "no new complaints" if complaints else "no complaints"
-        async with operation.stage("reload", Verdict.WRITE_FAILED) as notes:
-            await ask(service.reload)
-            notes.evidence = self._loaded_as_planned(await ask(service.configuration))
+        await self._reload()
+
+    async def _reload(self) -> None:
+        """Have the manager read the files: what was written by hand, too, is only started when it was read."""
+        service = self._session.service
+        if not self._plan.writes and not service.loads_on_reload:
+            self._operation.skip("reload", "the file is read at the start")
+            return
+        async with self._operation.stage("reload", Verdict.WRITE_FAILED) as notes:
+            await self._patience.ask(service.reload)
+            notes.evidence = self._loaded_as_planned(await self._patience.ask(service.configuration))
 
     def _loaded_as_planned(self, config: ServiceConfig) -> str:
         """What was found, in words. Raises: StageFailed: a restart would run another command than the planned one."""

@@ -83,7 +83,7 @@ async def _apply(context: Context, options: ApplyOptions, settings: dict[str, Va
             print_plan(output, plan)
             output.line()
         if plan.blocked:
-            return _blocked(context, plan)
+            return refuse_blocked(context, plan)
         consent(context, options.yes, "Apply this?")
         work = apply_plan(
             session,
@@ -96,7 +96,7 @@ async def _apply(context: Context, options: ApplyOptions, settings: dict[str, Va
         return await carry_out(context, work)
 
 
-def _blocked(context: Context, plan: Plan) -> ExitCode:
+def refuse_blocked(context: Context, plan: Plan) -> ExitCode:
     """An error among the findings: nothing is changed, and the reason is the first of them."""
     message = f"nothing was changed: {plan.errors[0].message}"
     if context.output.json_wanted:

@@ -191,6 +191,12 @@ class ProcessService:
         chosen = [line for line in stored if invocation_id is None or line.invocation_id == invocation_id]
         return tuple(chosen[-limit:])
 
+    def rebase(self) -> tuple[FileEdit, ...]:
+        raise HostError(f"{self.unit} is run by the console itself: settings are written into its own file, not beside it")
+
+    def release(self) -> tuple[FileEdit, ...]:
+        return self.rebase()
+
     def rollback_timer(self) -> None:
         return None
 

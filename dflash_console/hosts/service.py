@@ -131,6 +131,16 @@ class Service(Protocol):
             HostError: it cannot be written; the message says why (another file would win …).
         """
 
+    def rebase(self) -> tuple[FileEdit, ...]:
+        """The edits that carry the console's drop-in over to the unit as it is now; none when nothing has changed under it.
+
+        Raises:
+            HostError: both changed the same words, or there is no drop-in.
+        """
+
+    def release(self) -> tuple[FileEdit, ...]:
+        """The edit that removes the console's drop-in; none when there is none. Raises: HostError."""
+
     def restorable(self, config: ServiceConfig) -> Texts:
         """The files that a roll-back may write, with their texts now."""
 
@@ -170,7 +180,8 @@ class Service(Protocol):
         """The end of the log right now; a later :meth:`follow` from it misses nothing."""
 
     def follow(self, *, cursor: str | None = None, invocation_id: str | None = None) -> AsyncIterator[LogLine]:
-        """Log lines as they come, from ``cursor`` (``None`` = from the beginning), of one start or of all."""
+        """Log lines as they come, after ``cursor`` (``None`` = from the beginning), of one start or of all. A line's own cursor
+        stands after that line."""
 
     def batches(self, *, cursor: str | None = None, invocation_id: str | None = None) -> AsyncIterator[tuple[LogLine, ...]]:
         """As :meth:`follow`, in the batches in which lines were found. An empty batch says that everything that is stored has

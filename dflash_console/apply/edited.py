@@ -1,0 +1,74 @@
+"""Plans that change files as a whole instead of single settings: back to an earlier configuration, and what becomes of the
+console's own drop-in when the unit under it has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..evidence.file_edits import FileEdit, edits_between, new_texts
+from ..evidence.secrets import mask_argv
+from ..hosts.transport import HostError
+from ..plan import Change, Mode, Plan, PlanError
+from ..plan.maker import diff_of
+from ..plan.masking import mask_values, secret_values
+from ..session import HostSession
+from .asked import asked_changes, dialect_of
+from .earlier import WayBack
+
+NOTHING_HIDDEN = "has nothing to carry over: no drop-in of the console's hides a change of it"
+
+
+async def plan_rollback(session: HostSession, back: WayBack) -> Plan:
+    """The plan that puts an earlier configuration back. Raises: PlanError, HostError."""
+    base = await session.plan(Change({}, Mode.RESTART))
+    try:
+        command = await session.service.command_with(back.texts)
+        now = session.service.restorable(await session.service.configuration())
+    except HostError as error:
+        raise PlanError(f"{back.name} cannot be put back: {error}") from None
+    # The findings are about the configuration that is being left; this one is known to work.
+    return replace(_with_edits(session, base, edits_between(now, back.texts), command), findings=())
+
+
+async def plan_rebase(session: HostSession) -> Plan:
+    """The plan that carries the settings of the console's drop-in over to the unit as it is now.
+
+    Raises:
+        PlanError: there is nothing to carry over, or both changed the same words.
+    """
+    plan = await _plan_drop_in(session, session.service.rebase, NOTHING_HIDDEN)
+    state = session.watcher.state
+    if state.config is None or not state.config.value.shadowed:
+        raise PlanError(f"{session.unit} {NOTHING_HIDDEN}")
+    return plan
+
+
+async def plan_release(session: HostSession) -> Plan:
+    """The plan that removes the console's drop-in, so that the unit's own command is in effect again. Raises: PlanError."""
+    return await _plan_drop_in(session, session.service.release, "has no drop-in of the console's, so there is nothing to remove")
+
+
+async def _plan_drop_in(session: HostSession, edit: Callable[[], tuple[FileEdit, ...]], nothing: str) -> Plan:
+    base = await session.plan(Change({}, Mode.RESTART))
+    try:
+        edits = edit()
+        command = await session.service.command_with(new_texts(edits))
+    except HostError as error:
+        raise PlanError(str(error)) from None
+    if not edits:
+        raise PlanError(f"{session.unit} {nothing}")
+    return _with_edits(session, base, edits, command)
+
+
+def _with_edits(session: HostSession, base: Plan, edits: tuple[FileEdit, ...], command: tuple[str, ...]) -> Plan:
+    secrets = secret_values((*base.command, *command), {})
+    return replace(
+        base,
+        target=", ".join(edit.path for edit in edits) or base.target,
+        edits=edits,
+        diff=mask_values(diff_of(edits), secrets),
+        command=command,
+        shown_command=mask_argv(command),
+        changes=asked_changes(command, base.command, dialect_of(session)),
+    )
