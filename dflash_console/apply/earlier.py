@@ -96,6 +96,10 @@ def texts_before(now: Texts, changes: Sequence[Change], confirmed: Sequence[Text
     Returns:
         ``None`` when no change led to ``now``, or all lead back to where one is.
     """
+    # A change that went back to what an older one had replaced is no step away from anything, whether it succeeded or not.
+    changes = [
+        change for n, change in enumerate(changes) if not any(same_texts(change[1], before) for before, _ in changes[n + 1 :])
+    ]
     texts = dict(now)
     used: set[int] = set()
     while True:

@@ -38,6 +38,15 @@ def test_what_was_rolled_back_is_not_gone_back_to() -> None:
     assert texts_before(A, [wrote(B, A), wrote(A, B)], []) is None
 
 
+def test_a_roll_back_that_could_not_be_written_does_not_bar_the_way() -> None:
+    for found in (
+        texts_before(B, [wrote(B, A), wrote(A, B)], []),
+        texts_before(C, [wrote(C, A), wrote(B, C), wrote(A, B)], []),
+    ):
+        assert found is not None
+        assert same_texts(found, A)
+
+
 def test_files_that_no_change_wrote_are_nobodys_to_undo() -> None:
     assert texts_before({UNIT: "u", OURS: "by hand"}, [wrote(A, B)], []) is None
     assert texts_before(A, [], []) is None

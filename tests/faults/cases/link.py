@@ -274,9 +274,22 @@ async def no_forwarding(scene: Scene) -> Ended:
     return await scene.console.apply()
 
 
-@fault("link-few-sessions", Where.LINK, "sshd allows two sessions on a connection", Verdict.CONFIRMED)
+@fault("link-few-sessions", Where.LINK, "sshd allows four sessions on a connection", Verdict.CONFIRMED)
 async def few_sessions(scene: Scene) -> Ended:
+    scene.shell("sed -i '1i MaxSessions 4' /etc/testhost/sshd_config; systemctl restart testhost-ssh")
+    return await scene.console.apply()
+
+
+@fault(
+    "link-two-sessions",
+    Where.LINK,
+    "sshd allows two sessions on a connection: too few for the lock, the log and commands at once",
+    (Verdict.CONFIRMED, Verdict.REFUSED),
+    old=(Old.RESTORABLE, Old.IN_PLACE),
+)
+async def two_sessions(scene: Scene) -> Ended:
     scene.shell("sed -i '1i MaxSessions 2' /etc/testhost/sshd_config; systemctl restart testhost-ssh")
+    scene.on_heal(lambda: scene.shell("sed -i 1d /etc/testhost/sshd_config; systemctl restart testhost-ssh"))
     return await scene.console.apply()
 
 
