@@ -7,12 +7,17 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..doctor import Check, CheckStatus, check_machine
 from .context import Context
 from .options import DoctorOptions
 from .outcome import CommandError, ExitCode
 from .output import Cell, Output, Tone
+
+if TYPE_CHECKING:
+    from ..session import HostSession
+    from ..state import HostState
 
 _MARKS = {
     CheckStatus.OK: Cell("✓", Tone.GOOD),
@@ -39,7 +44,10 @@ async def _doctor(context: Context) -> ExitCode:
             name = session.host
             if session.embedded and any(check.name == "engine packages" and check.status is CheckStatus.OK for check in machine):
                 machine += await check_launcher(transport)
-            host = await check_host(session.transport, await session.watcher.settled())
+            state = await session.watcher.settled()
+            host = await check_host(session.transport, state)
+            if not session.embedded:
+                host = (*await _remote(session, state), *host)
     except CommandError as problem:
         name = context.common.host or context.config.default_host
         host = (Check("host", CheckStatus.FAILED, str(problem)),)
@@ -56,6 +64,14 @@ async def _doctor(context: Context) -> ExitCode:
     if code is ExitCode.FINE and any(check.status is CheckStatus.FAILED for check in (*machine, *host)):
         code = ExitCode.FAILED
     return code
+
+
+async def _remote(session: HostSession, state: HostState) -> tuple[Check, ...]:
+    from ..hosts.systemd import SystemdService
+    from ..remote_checks import check_remote
+
+    service = session.service
+    return await check_remote(session.transport, service, state) if isinstance(service, SystemdService) else ()
 
 
 def print_checks(output: Output, title: str, checks: Sequence[Check]) -> None:
