@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,7 +19,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.testhost import TestHost, free_port
+from tests.testhost import TestHost
 from tests.testhost.host import PROJECT
 
 from .console import Console, Missed
@@ -53,7 +55,7 @@ class Scene:
         self.folder = folder
         self.jump = jump
         self.unit = UNIT
-        self.port = free_port()
+        self.port = quiet_port()
         self.before = Snapshot({}, ())
         self.old_argv: tuple[str, ...] = ()
         """Of the engine that ran before; empty when none did."""
@@ -209,6 +211,19 @@ class Scene:
     def note_old(self) -> None:
         """From here on, *the old configuration* is what the host has now."""
         self.before, self.old_argv = self.snapshot(), self.argv()
+
+
+def quiet_port() -> int:
+    """A port that nobody listens on, and that no outgoing connection of this machine, which shares it, will happen to take: the
+    kernel takes those from 32768 on (ip_local_port_range)."""
+    while True:
+        port = random.randrange(21_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def ssh_config(host: TestHost, jump: TestHost | None, user: str) -> str:
