@@ -16,7 +16,7 @@ DEBIAN_HOSTS := systemd-container dbus openssh-server openssh-client nftables su
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model run test check format lint types contracts unit tests computing waiting faults bench pictures keys build clean
+.PHONY: help setup model run test check format lint types contracts unit tests computing waiting hosting faults bench pictures keys build clean
 ifndef IN_LANES
 .NOTPARALLEL:
 endif
@@ -48,17 +48,20 @@ contracts:
 unit:
 	$(BIN)/pytest tests/unit
 
-# The unit tests have run in `check`. The others go in two lanes, of those that compute and those that mostly wait for
-# processes; each lane's output comes whole when it ends.
+# The unit tests have run in `check`. The others go in three lanes: those that compute, those that mostly wait for processes, and
+# those that mostly wait for hosts; each lane's output comes whole when it ends.
 tests:
-	@echo "Tests in two lanes, some minutes; the output of each comes when it ends …"
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target IN_LANES=1 computing waiting
+	@echo "Tests in three lanes, some minutes; the output of each comes when it ends …"
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target IN_LANES=1 computing waiting hosting
 
 computing:
 	$(BIN)/pytest tests/engine tests/tui --durations=10
 
 waiting:
-	$(BIN)/pytest tests/hosts tests/packaging tests/terminal --durations=10
+	$(BIN)/pytest tests/hosts tests/packaging tests/terminal -m "not realhost" --durations=10
+
+hosting:
+	$(BIN)/pytest tests/hosts tests/terminal tests/faults -m realhost --durations=20
 
 faults: setup $(STAMPS)/debian-hosts ## Break things on real hosts, judge what the console says, write docs/faults.md
 	$(BIN)/python -m tests.faults

@@ -15,6 +15,16 @@ settings.register_profile("steady", deadline=None, suppress_health_check=[Health
 settings.load_profile("steady")
 
 
+HOST_FIXTURES = frozenset({"testhost", "boot_host"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on real hosts wait most of the time, so they run in a lane of their own (``-m realhost``)."""
+    for item in items:
+        if HOST_FIXTURES & set(getattr(item, "fixturenames", ())) or "tests/faults/" in item.path.as_posix():
+            item.add_marker("realhost")
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
