@@ -113,7 +113,7 @@ def header_facts(
     if state is None:
         if problem:
             return HeaderFacts(host=host, symbol="✗", state="not connected", tone=Tone.BAD)
-        return HeaderFacts(host=host, state=f"connecting to {host}" if host else "connecting")
+        return HeaderFacts(host=host)
     facts = HeaderFacts(host=state.host, unit=state.unit, badge=drift.words, badge_tone=drift.tone)
     newest = state.newest()
     seconds = None if newest is None else max(0.0, now - newest)
@@ -126,6 +126,8 @@ def header_facts(
     lost = link_words(link, now)
     if lost:
         facts = replace(facts, symbol="✗", state=lost, tone=Tone.BAD, age="stale", age_tone=Tone.BAD)
+        # A verdict about a host that nobody sees is no good news.
+        facts = facts if busy else replace(facts, badge_tone=Tone.QUIET)
     if state.service is None:
         if lost:
             return facts

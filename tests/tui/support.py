@@ -115,7 +115,14 @@ def unit_text(command: Sequence[str]) -> str:
 def lines(texts: Sequence[str], *, start: float = T0, invocation: str = "aa" * 16, first: int = 1) -> tuple[LogLine, ...]:
     """Log lines of one start, a second apart, each stamped when it was stored."""
     return tuple(
-        LogLine(_stamped(text, start + number - first), cursor=str(number), at=start + number - first, invocation_id=invocation, pid=4242, number=number)
+        LogLine(
+            _stamped(text, start + number - first),
+            cursor=str(number),
+            at=start + number - first,
+            invocation_id=invocation,
+            pid=4242,
+            number=number,
+        )
         for number, text in enumerate(texts, start=first)
     )
 

@@ -465,5 +465,5 @@ async def test_a_host_that_hangs_while_it_is_opened_does_not_hold_up_leaving() -
     async with asyncio.timeout(30):
         async with app.run_test(size=(100, 30)) as pilot:
             await pilot.pause()
-            assert "connecting to embedded" in header(app)
+            assert "embedded ▸ … connecting" in header(app)
             await pilot.press("q")

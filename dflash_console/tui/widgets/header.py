@@ -47,8 +47,13 @@ class StatusHeader(Static):
 
     def _first_left(self) -> list[Text]:
         facts = self._facts
+        place = Text(" ")
+        if facts.host:
+            place.append(facts.host, style="bold").append(" ▸ ", style="dim")
+        if facts.unit:
+            place.append(facts.unit).append(" ▸ ", style="dim")
         return [
-            Text.assemble(" ", (facts.host, "bold"), (" ▸ ", "dim"), facts.unit, (" ▸ ", "dim")) if facts.unit else Text(" "),
+            place,
             Text.assemble((f"{facts.symbol} {facts.state}", f"bold {self._style(facts.tone)}"), (f" {facts.since}", "")),
             Text(f"   {facts.engine}" if facts.engine else "", style="dim"),
         ]
