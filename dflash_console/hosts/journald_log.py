@@ -29,7 +29,7 @@ BARREN = 4
 """So many streams that ended at once and gave nothing: then it is asked why."""
 STORED_QUIET_S = 2.0
 """After so long without anything, what is stored counts as given, should its last entry have gone meanwhile."""
-ASK_EVERY_S = 0.18
+ASK_EVERY_S = 0.1
 """journald tells those who listen of new entries a quarter to half a second late (a timer of 250 ms that may be late by as much:
 ``schedule_post_change`` of systemd 252), but who asks gets them at once. A confirmation asks."""
 STALL_S = 10.0
