@@ -9,6 +9,7 @@ import pty
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from dflash_console.config import Config, HostEntry
@@ -18,7 +19,7 @@ from tests.hosts.ssh_home import SshHome, ssh_home  # noqa: F401
 from tests.testhost import TestHost, free_port
 from tests.testhost.fixtures import BootHost, boot_host  # noqa: F401
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -37,22 +38,34 @@ async def console(tmp_path: Path, *words: str, stdin: int | None = None) -> tupl
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE if stdin is None else stdin,
     )
-    out, err = await asyncio.wait_for(process.communicate(), 120)
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), 150)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     assert process.returncode is not None
     return process.returncode, out.decode(), (err or b"").decode()
 
 
+async def healthy(engine: httpx.AsyncClient) -> bool:
+    try:
+        return (await engine.get("/health")).is_success
+    except httpx.TransportError:
+        return False
+
+
 async def test_the_engine_on_a_host_is_found_and_its_status_read(gpu: TestHost, tmp_path: Path) -> None:
-    unit = gpu.install_engine(port=free_port())
+    port = free_port()
+    unit = gpu.install_engine(port=port)
     gpu.exec("systemctl", "start", unit)
-    async with asyncio.timeout(120):
-        while True:
-            code, out, err = await console(tmp_path, "--host", "gpu", "status", "--json")
-            assert code == 0, err
-            status = json.loads(out)
-            if status["engine"]["ready"]:
-                break
+    async with asyncio.timeout(240), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as engine:
+        while not await healthy(engine):  # noqa: ASYNC110
             await asyncio.sleep(0.5)
+    code, out, err = await console(tmp_path, "--host", "gpu", "status", "--json")
+    assert code == 0, err
+    status = json.loads(out)
+    assert status["engine"]["ready"] is True
     assert (status["host"], status["unit"], status["service"]["state"]) == ("gpu", unit, "running")
     assert (
         str(status["service"]["main_pid"])

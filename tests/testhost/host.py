@@ -15,8 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from engine_launch.embedded.model_files import CACHE_VARIABLE, cache_folder
+
 STATE = Path("/run/ddtree-testhost")
 PROJECT = Path(__file__).resolve().parents[2]
+MODEL_CACHE = cache_folder()
+"""Of the user who runs the tests, looked up before any test gives itself another home."""
 BOOT_TIMEOUT_S = 60.0
 NEEDED = {
     "systemd-nspawn": "systemd-container",
@@ -220,8 +224,6 @@ class TestHost:
             flags: of ``ddtree-launch serve``; DDTREE with budget 8 and top-k 4 when there are none.
             port: for its HTTP API; shared with this machine, so take a free one.
         """
-        from engine_launch.embedded.model_files import CACHE_VARIABLE, cache_folder
-
         flags = flags or (
             *("--speculative-algorithm", "DDTREE", "--speculative-ddtree-budget", "8", "--speculative-ddtree-topk", "4"),
             "--enable-metrics",
@@ -229,7 +231,7 @@ class TestHost:
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         command = ["ddtree-launch", "unit", "--engine", "embedded", *flags, "--host", "127.0.0.1", "--port", str(port)]
         text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-        text = text.replace("[Service]\n", f"[Service]\nEnvironment={CACHE_VARIABLE}={cache_folder()}\n", 1)
+        text = text.replace("[Service]\n", f"[Service]\nEnvironment={CACHE_VARIABLE}={MODEL_CACHE}\n", 1)
         self.install_unit(unit, text)
         return unit
 
@@ -288,11 +290,9 @@ class TestHost:
 
 def _unseen_folders() -> list[str]:
     """What the overlay over ``/`` does not show: folders on file systems of their own, and those under /tmp, /run and /dev."""
-    from engine_launch.embedded.model_files import cache_folder
-
     found = []
     root = os.stat("/").st_dev
-    for folder in (PROJECT, Path(sys.prefix), Path(sys.base_prefix), cache_folder()):
+    for folder in (PROJECT, Path(sys.prefix), Path(sys.base_prefix), MODEL_CACHE):
         folder = folder.resolve()
         hidden = folder.parts[1:2] in (("tmp",), ("run",), ("dev",))
         if folder.exists() and (hidden or os.stat(folder).st_dev != root):
