@@ -94,7 +94,11 @@ class HostSession:
         Raises:
             HostError: nothing runs, or its command line does not tell where it listens.
         """
-        return await self.link.open(await self.service.configuration())
+        config, state = await self.service.configuration(), await self.service.state()
+        seen = self.watcher.state.process
+        # What was seen of an earlier process says nothing of this one.
+        argv = seen.value.argv if seen is not None and seen.value.pid == state.main_pid else ()
+        return await self.link.open(config, argv=argv)
 
     async def plan(self, change: Change, *, refresh: bool = True) -> Plan:
         """What applying ``change`` would do; changes nothing.

@@ -21,6 +21,7 @@ from .edited import plan_rollback
 from .engine import apply_plan, default_timeouts, remember
 from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity, pending_operations
 from .operation import Operation
+from .patience import lost_link
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .start import identify
 from .undo import call_off_foreign
@@ -95,9 +96,14 @@ async def stop_service(
                 wanted = session.config.apply.drain if drain is None else drain
                 await _stop(session, operation, wanted, waits)
                 result = operation.result(Verdict.CONFIRMED, f"{session.unit} is stopped and its process is gone")
-            except StageFailed as error:
+            except StageFailed as failure:
+                asked = any(stage.name == "stop" for stage in operation.stages)
+                error = (lost_link(session.transport, failure) if asked else None) or failure
                 result = operation.result(error.verdict, error.reason, failed=error)
-            journal.end(result.verdict.value, result.reason)
+            if result.verdict is Verdict.LINK_DOWN:
+                journal.note(abandoned=True)
+            else:
+                journal.end(result.verdict.value, result.reason)
             if result.confirmed:
                 _supersede(session)
     except HostError as error:

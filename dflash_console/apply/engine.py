@@ -24,7 +24,7 @@ from .hot import HotApply, take_back, values_before
 from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity
 from .judge import overall
 from .operation import Operation
-from .patience import LinkLost
+from .patience import LinkLost, lost_link
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .restart import RestartApply
 from .revert import put_files_back, revert_restart
@@ -257,6 +257,8 @@ class _Run:
             await steps.run(http)
         except (StageFailed, HostError) as problem:
             error = problem if isinstance(problem, StageFailed) else StageFailed(Verdict.NOT_READY, str(problem))
+            if steps.changed and (lost := lost_link(self._session.transport, error)) is not None:
+                raise lost from problem
             failed = self._operation.result(error.verdict, error.reason, failed=error)
             failed = replace(failed, invocation_id=self._plan.invocation_id)
             if not rollback or not steps.changed:

@@ -32,6 +32,16 @@ class LinkLost(StageFailed):
         )
 
 
+def lost_link(transport: Transport, error: StageFailed) -> LinkLost | None:
+    """The failure of a step that is not asked again, when it failed because the link is down; else ``None``."""
+    link = transport.link
+    if isinstance(error, LinkLost):
+        return error
+    if link.status in (LinkStatus.LOST, LinkStatus.REFUSED) or isinstance(error.__cause__, HostUnreachable):
+        return LinkLost(transport, link.reason or error.reason, link.since)
+    return None
+
+
 class Patience:
     """Asks again what a cut link left without an answer."""
 

@@ -93,8 +93,9 @@ class Sources:
 
         return await read_gpus(self._transport)
 
-    async def http(self, config: ServiceConfig) -> EngineHttp:
-        return await self._link.open(config)
+    async def http(self, config: ServiceConfig, argv: Sequence[str] = ()) -> EngineHttp:
+        """The engine's API. ``argv``: of the process that runs, where it is known."""
+        return await self._link.open(config, argv=argv)
 
     async def server(self, http: EngineHttp) -> ServerInfo:
         from ..evidence.server import parse_server_info

@@ -195,7 +195,9 @@ class Watcher:
                 self._problems.pop(source, None)
             self._set(ready=False)
             return
-        http = await self._read("server", self._sources.http(state.config.value))
+        http = await self._read(
+            "server", self._sources.http(state.config.value, state.process.value.argv if state.process is not None else ())
+        )
         if http is None:
             return
         slow = time.monotonic() - self._slow_at >= SLOW_EVERY_S or not state.ready

@@ -234,3 +234,20 @@ async def test_an_environment_file_that_was_edited_and_not_started_is_named(remo
         result = await apply_plan(session, plan, timeouts=WAITS)
         assert result.confirmed, result.reason
         assert remote.text("/etc/default/engine") == "BUDGET=24\n"
+
+
+async def test_an_engine_is_spoken_to_where_it_listens_also_when_systemd_has_read_another_port(remote: Remote) -> None:
+    remote.install()
+    async with remote.session() as session:
+        await started(session)
+        await session.watcher.settled()
+        remote.edit_unit(f"--port {remote.port}", f"--port {free_port()}")
+        remote.host.exec("systemctl", "daemon-reload")
+        row, _ = await row_of(session, "flag:--port", DriftKind.PROCESS_OLDER)
+        assert "no restart happened since" in row.message
+        assert await (await session.engine()).healthy()
+        state = await session.watcher.refresh()
+        assert state.ready
+        assert state.server is not None
+        result = await restart_service(session, timeouts=WAITS)
+        assert result.confirmed, result.reason
