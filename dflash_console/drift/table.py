@@ -114,7 +114,7 @@ def _drop_in(state: HostState) -> list[TruthRow]:
         message = f"another drop-in wins: {config.command_path} sets ExecStart after {ours}, whose settings have no effect"
         return [with_verdict(row, Verdict.DRIFT, DriftKind.OVERRIDDEN, message)]
     if config.shadowed:
-        return [with_verdict(row, Verdict.DRIFT, DriftKind.SHADOWED, config.shadowed)]
+        return [with_verdict(row, Verdict.DRIFT, DriftKind.SHADOWED, config.shadowed, "e")]
     return []
 
 

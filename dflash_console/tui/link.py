@@ -123,8 +123,24 @@ class HostLink(Protocol):
     def follow(self, *, this_start: bool) -> AsyncIterator[tuple[LogLine, ...]]:
         """Log lines in batches: what is stored first, then as they come."""
 
-    async def plan(self, state: HostState, settings: Mapping[str, Value], mode: Mode, *, persist: bool = False) -> Plan:
-        """What applying these settings would do; changes nothing. ``persist`` writes a hot change down too."""
+    async def plan(
+        self,
+        state: HostState,
+        settings: Mapping[str, Value],
+        mode: Mode,
+        *,
+        persist: bool = False,
+        commit_confirm: bool = False,
+    ) -> Plan:
+        """What applying these settings would do; changes nothing.
+
+        Args:
+            persist: write a hot change down too.
+            commit_confirm: have the host put the old configuration back by itself unless the new one is confirmed in time.
+        """
+
+    async def plan_drop_in(self, *, release: bool) -> Plan:
+        """What carrying the console's drop-in over to a unit that has changed would do, or (``release``) removing it."""
 
     async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
         """Carry the plan out. Cancelling leaves the operation's journal behind."""

@@ -137,8 +137,19 @@ class SessionLink:
         finally:
             queue.put_nowait(None)
 
-    async def plan(self, state: HostState, settings: Mapping[str, Value], mode: Mode, *, persist: bool = False) -> Plan:
-        return await self._operations.plan(settings, mode, persist=persist)
+    async def plan(
+        self,
+        state: HostState,
+        settings: Mapping[str, Value],
+        mode: Mode,
+        *,
+        persist: bool = False,
+        commit_confirm: bool = False,
+    ) -> Plan:
+        return await self._operations.plan(settings, mode, persist=persist, commit_confirm=commit_confirm)
+
+    async def plan_drop_in(self, *, release: bool) -> Plan:
+        return await self._operations.plan_drop_in(release=release)
 
     async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
         return await self._operations.apply(plan, choices, on_stage)

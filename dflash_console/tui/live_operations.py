@@ -10,6 +10,8 @@ from ..apply import (
     PendingOperation,
     apply_plan,
     pending_operations,
+    plan_rebase,
+    plan_release,
     restart_service,
     resume,
     roll_back,
@@ -32,10 +34,17 @@ class LiveOperations:
     def __init__(self, session: HostSession) -> None:
         self._session = session
 
-    async def plan(self, settings: Mapping[str, Value], mode: Mode, *, persist: bool) -> Plan:
+    async def plan(self, settings: Mapping[str, Value], mode: Mode, *, persist: bool, commit_confirm: bool) -> Plan:
         """Raises: LinkError: no plan can be made."""
         try:
-            return await self._session.plan(Change(dict(settings), mode, persist))
+            return await self._session.plan(Change(dict(settings), mode, persist, commit_confirm))
+        except (PlanError, HostError) as error:
+            raise LinkError(str(error)) from None
+
+    async def plan_drop_in(self, *, release: bool) -> Plan:
+        """Raises: LinkError: there is no drop-in of the console's, nothing to carry over, or both changed the same words."""
+        try:
+            return await (plan_release(self._session) if release else plan_rebase(self._session))
         except (PlanError, HostError) as error:
             raise LinkError(str(error)) from None
 

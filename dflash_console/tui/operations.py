@@ -66,13 +66,34 @@ class Operations:
             self._app.notify(str(error), title="No plan", severity="error", timeout=12, markup=False)
             return
 
-        async def again(mode: Mode, persist: bool) -> Plan:
+        async def again(mode: Mode, persist: bool, commit_confirm: bool) -> Plan:
             newest = self._app.model.state
             assert newest is not None
-            return await link.plan(newest, settings, mode, persist=persist)
+            return await link.plan(newest, settings, mode, persist=persist, commit_confirm=commit_confirm)
 
         running = state.rates.running or 0
-        self._app.push_screen(PlanScreen(plan, again, running=running, persist=persist), self._accepted)
+        # The embedded engine's supervisor has no timer that would outlive this machine.
+        screen = PlanScreen(plan, again, running=running, persist=persist, timer=not state.embedded)
+        self._app.push_screen(screen, self._accepted)
+
+    def propose_drop_in(self, *, release: bool) -> None:
+        """Show the plan that carries the console's drop-in over to a changed unit, or (``release``) removes it."""
+        link = self._may_change()
+        if link is not None:
+            self._app.run_worker(
+                self._plan_drop_in(link, release), name="plan", group="plan", exclusive=True, exit_on_error=False
+            )
+
+    async def _plan_drop_in(self, link: HostLink, release: bool) -> None:
+        from .screens.plan import PlanScreen
+
+        try:
+            plan = await link.plan_drop_in(release=release)
+        except LinkError as error:
+            self._app.notify(str(error), title="No plan", severity="error", timeout=12, markup=False)
+            return
+        running = 0 if self._app.model.state is None else self._app.model.state.rates.running or 0
+        self._app.push_screen(PlanScreen(plan, None, running=running), self._accepted)
 
     def _accepted(self, answer: tuple[Plan, ApplyChoices] | None) -> None:
         link = self._app.link
@@ -128,7 +149,8 @@ class Operations:
         if link is None:
             self._app.notify("Not connected to a host yet.", severity="warning")
         elif link.read_only:
-            self._app.notify("Read only: nothing is changed on this host.", severity="warning")
+            why = "--read-only was given, or the configuration file says read_only = true"
+            self._app.notify(f"Read only ({why}): nothing is changed on this host.", severity="warning", markup=False)
         elif self._app.model.busy:
             self._app.notify(f"{self._app.model.busy} is under way.", severity="warning")
             self.show()

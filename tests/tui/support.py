@@ -245,6 +245,8 @@ class RecordedLink:
         self.connection: Link | None = None
         self.records: tuple[CommandRecord, ...] = ()
         self.reconnected = 0
+        self.drop_in: Plan | None = None
+        self.released: bool | None = None
 
     def push(self, snapshot: HostState) -> None:
         """The host has a new snapshot."""
@@ -272,13 +274,27 @@ class RecordedLink:
         while True:
             yield await self.log_batches.get()
 
-    async def plan(self, state: HostState, settings: Mapping[str, Value], mode: Mode, *, persist: bool = False) -> Plan:
+    async def plan(
+        self,
+        state: HostState,
+        settings: Mapping[str, Value],
+        mode: Mode,
+        *,
+        persist: bool = False,
+        commit_confirm: bool = False,
+    ) -> Plan:
         self.asked.append((settings, mode))
-        change = Change(dict(settings), mode, persist)
+        change = Change(dict(settings), mode, persist, commit_confirm)
         try:
             return make_plan(state, change, self.survey, target=TARGET, render=_edits)
         except PlanError as error:
             raise LinkError(str(error)) from None
+
+    async def plan_drop_in(self, *, release: bool) -> Plan:
+        if self.drop_in is None:
+            raise LinkError("there is no drop-in of the console's")
+        self.released = release
+        return self.drop_in
 
     async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
         self.applied.append((plan, choices))

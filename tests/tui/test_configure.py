@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from textual.widgets import Static
+
 from dflash_console.apply.records import ApplyResult, Stage, StageEvent, StageStatus, Verdict
 from dflash_console.plan import Mode, Survey
 from dflash_console.tui.link import Control
@@ -328,3 +330,28 @@ async def test_profiles_are_saved_compared_and_loaded(make_app: MakeApp) -> None
         assert "8 → 12" in text_of(app, "#profiles")
         await pilot.press("enter")
         await until(lambda: app.model.change.values == {"tree_budget": 12}, "the profile's settings in the change")
+
+
+async def test_commit_confirm_is_offered_on_a_host_and_said_in_the_plan(make_app: MakeApp) -> None:
+    found = state()
+    link = RecordedLink(replace(found, embedded=False))
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("w", "a")
+        await until(lambda: isinstance(app.screen, PlanScreen) and bool(app.screen.query("#plan-choices")), "the plan")
+        await pilot.press("m")
+        choices = app.screen.query_one("#plan-choices", Static)
+        await until(lambda: "commit-confirm: no" in str(choices.render()), "the choice")
+        await pilot.press("t")
+        await until(lambda: "commit-confirm: the host goes back after" in str(choices.render()), "the timer")
+
+
+async def test_commit_confirm_is_not_offered_where_no_timer_would_outlive_this_machine(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("w", "a")
+        await until(lambda: isinstance(app.screen, PlanScreen) and bool(app.screen.query("#plan-choices")), "the plan")
+        await pilot.press("m")
+        await pilot.press("t")
+        await pilot.pause()
+        assert "commit-confirm" not in str(app.screen.query_one("#plan-choices", Static).render())

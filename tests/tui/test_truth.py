@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from dflash_console.evidence.file_edits import FileEdit
+from dflash_console.plan import Change, Mode, make_plan
+from dflash_console.state import HostState
 from dflash_console.tui.screens.dialog import ScrollText
 from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.screens.truth import TruthPane
+from dflash_console.tui.widgets.key_line import KeyLine
 from dflash_console.tui.widgets.truth_view import TruthView
 
 from .conftest import MakeApp
@@ -83,3 +91,48 @@ async def test_the_table_is_judged_anew_when_a_source_was_read_anew(make_app: Ma
         link.push(state(texts=HOT, speculative_ddtree_budget=16))
         await until(lambda: "hot change" in app.query_one(TruthView).text, "the new verdict")
         assert isinstance(app.pane, TruthPane)
+
+
+def shadowed_state() -> HostState:
+    """A unit that was edited after the console's drop-in was made from it."""
+    found = state()
+    assert found.config is not None
+    words = "the unit was changed after zz-ddtree-console.conf was made from it, and the drop-in hides the change"
+    return replace(found, config=replace(found.config, value=replace(found.config.value, shadowed=words)))
+
+
+@pytest.mark.parametrize(("key", "released"), [("e", False), ("E", True), ("enter", False)])
+async def test_a_hidden_change_of_the_unit_has_keys_that_carry_the_drop_in_over_or_remove_it(
+    make_app: MakeApp, key: str, released: bool
+) -> None:
+    link = RecordedLink(shadowed_state())
+    link.drop_in = make_plan(
+        state(),
+        Change({"tree_budget": 16}, Mode.RESTART),
+        link.survey,
+        target="x",
+        render=lambda command: (FileEdit("x", "", "y"),),
+    )
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("3")
+        await until(lambda: "the drop-in hides the change" in app.query_one(TruthView).text, "the verdict")
+        assert "e carries the drop-in over, E removes it" in " ".join(app.query_one(TruthView).text.split())
+        row = next(index for index, row in enumerate(app.query_one(TruthView)._rows) if row.key == "e")
+        app.query_one(TruthView).move(row)
+        await pilot.press(key)
+        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
+        assert link.released is released
+        assert "hot/restart" not in str(app.screen.query_one(KeyLine).render())
+        await pilot.press("enter")
+        await until(lambda: bool(link.applied), "the operation")
+
+
+async def test_without_a_hidden_change_these_keys_do_nothing(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("3", "e", "E")
+        await pilot.pause()
+        assert link.released is None
+        assert len(app.screen_stack) == 1

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
+from ...formats import duration
 from ..link import ApplyChoices, LinkError
 from ..plan_words import change_lines, command_text, diff_text, findings_text, prediction_lines
 from .dialog import Dialog, ScrollText
@@ -26,18 +27,33 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
         Binding("m", "mode", "hot/restart", show=True, id="plan.mode"),
         Binding("o", "rollback", "roll back on failure", show=True, id="plan.rollback"),
         Binding("d", "drain", "drain first", show=True, id="plan.drain"),
+        Binding("t", "timer", "commit-confirm", show=True, id="plan.commit_confirm"),
         Binding("f", "persist", "write to the file too", show=True, id="plan.persist"),
     ]
     topic = "plan"
 
     def __init__(
-        self, plan: Plan, again: Callable[[Mode, bool], Awaitable[Plan]], *, running: int = 0, persist: bool = False
+        self,
+        plan: Plan,
+        again: Callable[[Mode, bool, bool], Awaitable[Plan]] | None,
+        *,
+        running: int = 0,
+        persist: bool = False,
+        timer: bool = False,
     ) -> None:
+        """
+        Args:
+            again: makes the plan anew for a mode, for writing it down too, and for commit-confirm; ``None``: there is one way.
+            running: requests that run now.
+            timer: the host can put the configuration back by itself (commit-confirm).
+        """
         super().__init__("Apply")
         self._plan = plan
         self._again = again
         self._running_requests = running
         self._persist = persist
+        self._timer = timer and again is not None
+        self._commit_confirm = plan.undo_after_s is not None
         self._rollback = False
         self._drain = False
 
@@ -57,7 +73,11 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
             return not self._plan.blocked
         if action in ("rollback", "drain"):
             return self._restart
-        return not self._restart if action == "persist" else True
+        if action == "timer":
+            return self._restart and self._timer
+        if action == "mode":
+            return self._again is not None
+        return not self._restart and self._again is not None if action == "persist" else True
 
     def action_go(self) -> None:
         self.dismiss((self._plan, ApplyChoices(self._rollback, self._drain)))
@@ -74,6 +94,11 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
         self._persist = not self._persist
         self._plan_again(self._plan.mode)
 
+    def action_timer(self) -> None:
+        """Have the host put the configuration back by itself unless the change is confirmed in time."""
+        self._commit_confirm = not self._commit_confirm
+        self._plan_again(self._plan.mode)
+
     def action_mode(self) -> None:
         from ...plan import Mode
 
@@ -83,8 +108,10 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
         self.run_worker(self._make(mode), name="plan again", exclusive=True, exit_on_error=False)
 
     async def _make(self, mode: Mode) -> None:
+        if self._again is None:
+            return
         try:
-            self._plan = await self._again(mode, self._persist)
+            self._plan = await self._again(mode, self._persist, self._commit_confirm)
         except LinkError as error:
             self.notify(str(error), severity="error", markup=False)
         self._repaint()
@@ -97,12 +124,18 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
         if self._restart:
             how.append(f"   roll back on failure: {'yes' if self._rollback else 'no'}", style="dim")
             how.append(f"   drain first: {'yes' if self._drain else 'no'}", style="dim")
+            if self._timer:
+                how.append(f"   commit-confirm: {self._timer_words()}", style="dim")
             if self._running_requests:
                 how.append(f"   {self._running_requests} running requests", style=variables.get("warning", ""))
         else:
             how.append(f"   write to the file too: {'yes' if self._persist else 'no'}", style="dim")
         self.query_one("#plan-choices", Static).update(how)
         self.query_one("#plan", ScrollText).show_text(self._text())
+
+    def _timer_words(self) -> str:
+        after = self._plan.undo_after_s
+        return "no" if after is None else f"the host goes back after {duration(after)} by itself"
 
     def _text(self) -> Text:
         plan, variables = self._plan, self.app.theme_variables

@@ -40,6 +40,22 @@ class TruthPane(Pane):
         Binding("up", "move(-1)", "row", id="truth.up", tooltip="the row above", show=False),
         Binding("down,j", "move(1)", "row", id="truth.down", tooltip="the row below", show=False),
         Binding("a", "write_down", "write down", show=True, id="truth.write_down", tooltip="write what is in effect to the file"),
+        Binding(
+            "e",
+            "rebase",
+            "carry over",
+            show=True,
+            id="truth.rebase",
+            tooltip="carry the console's drop-in over to the changed unit",
+        ),
+        Binding(
+            "E",
+            "release",
+            "release",
+            show=True,
+            id="truth.release",
+            tooltip="remove the console's drop-in: the unit's own command",
+        ),
         Binding("enter", "mend", "mend", show=True, id="truth.mend", tooltip="press the key that mends this row"),
     ]
     edits = True
@@ -75,7 +91,23 @@ class TruthPane(Pane):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "write_down":
             return bool(unwritten(self._table)) and not app_of(self).model.change
+        if action in ("rebase", "release"):
+            return self._shadowed
         return True
+
+    @property
+    def _shadowed(self) -> bool:
+        """Whether the console's drop-in hides a later change of the unit."""
+        state = app_of(self).model.state
+        return state is not None and state.config is not None and bool(state.config.value.shadowed)
+
+    def action_rebase(self) -> None:
+        """Propose the drop-in anew, made from the unit as it is now."""
+        app_of(self).operations.propose_drop_in(release=False)
+
+    def action_release(self) -> None:
+        """Propose to remove the drop-in."""
+        app_of(self).operations.propose_drop_in(release=True)
 
     def action_write_down(self) -> None:
         """Propose writing every hot change that the configuration lacks into it."""

@@ -25,7 +25,7 @@ _COLUMNS = {
     Source.SERVER: "server",
     Source.LOG: "log",
 }
-_KEY_WORDS = {"a": "writes it down", "r": "restarts and confirms"}
+_KEY_WORDS = {"a": "writes it down", "r": "restarts and confirms", "e": "carries the drop-in over, E removes it"}
 _TONES = {"ok": "success", "note": "warning", "drift": "error", "not confirmable": "warning", "unknown": "quiet"}
 
 
