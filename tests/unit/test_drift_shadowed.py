@@ -16,9 +16,9 @@ def state(shadowed: str) -> HostState:
     return HostState("h", "e.service", config=Aged(config, 0.0))
 
 
-def test_a_shadowed_unit_is_drift_with_the_words_and_no_key_that_would_restart_it() -> None:
+def test_a_shadowed_unit_is_drift_with_the_words_and_the_key_that_carries_the_drop_in_over() -> None:
     (row,) = drift_items(truth_table(state("zz hides a change (-1 +2)")))
-    assert (row.knob, row.verdict, row.kind, row.key) == (DROP_IN, Verdict.DRIFT, DriftKind.SHADOWED, "")
+    assert (row.knob, row.verdict, row.kind, row.key) == (DROP_IN, Verdict.DRIFT, DriftKind.SHADOWED, "e")
     assert row.message == "zz hides a change (-1 +2)"
 
 
