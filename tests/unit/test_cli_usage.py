@@ -21,6 +21,8 @@ COMMANDS = (
     ["stop", "--yes"],
     ["restart", "--yes"],
     ["rollback", "--yes"],
+    ["rebase", "--yes"],
+    ["release", "--yes"],
     ["logs"],
     ["logs", "--follow"],
     ["prompt", "hi"],
