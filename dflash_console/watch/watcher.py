@@ -119,7 +119,8 @@ class Watcher:
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
+            # How watching ended must not take the place of what the caller has to say.
+            with contextlib.suppress(asyncio.CancelledError, HostError):
                 await task
         self._tasks.clear()
 
@@ -164,7 +165,13 @@ class Watcher:
     async def _poll_config(self, *, renewed: bool) -> None:
         """Read the configuration when a file of it changed, or when what is loaded may have (a new start)."""
         known = self._next.config
-        if known is None or renewed or "config" in self._problems or await self._sources.changed_since(known.value):
+        try:
+            stale = known is None or renewed or "config" in self._problems or await self._sources.changed_since(known.value)
+        except HostError as error:
+            # The link broke in the middle: what was read stays, with its age, and is read again when the host answers.
+            self._problems["config"] = str(error)
+            return
+        if known is None or stale:
             config = await self._read("config", self._sources.service.configuration())
             if config is not None:
                 await self._poll_drafter(config)
