@@ -93,8 +93,8 @@ class TruthRow:
     message: str = ""
     """The verdict in words; empty when all is well and there is nothing to say."""
     key: str = ""
-    """The key that mends it: ``r`` restart and confirm, ``a`` apply, ``s`` speculation, ``e`` carry the drop-in over; empty when no
-    key does."""
+    """The key that mends it: ``r`` restart and confirm, ``a`` apply, ``s`` speculation, ``e`` carry the drop-in over; empty when
+    no key does."""
     kind: DriftKind = DriftKind.NONE
     now: Reading = field(default_factory=lambda: Reading(Known.UNKNOWN))
     """The value in effect now, from the strongest evidence."""

@@ -233,7 +233,11 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, b"<html><body>It works!</body></html>", "text/html")
             return
         if "no-tokens" in self.engine.faults:
-            nothing = {"completion_tokens": 0, "prompt_tokens": 5, "finish_reason": {"type": "abort", "message": "scheduler died"}}
+            nothing = {
+                "completion_tokens": 0,
+                "prompt_tokens": 5,
+                "finish_reason": {"type": "abort", "message": "scheduler died"},
+            }
             self.answer_json({"text": "", "output_ids": [], "meta_info": nothing})
             return
         self.engine.running += 1
