@@ -1,6 +1,7 @@
-"""Run the faults: ``python -m tests.faults [--only NAME…] [--list] [--jobs N]``.
+"""Run the faults: ``python -m tests.faults [--only NAME… | --again] [--list] [--jobs N]``.
 
-All of them write ``docs/faults.md``; some of them only print. The exit status is 0 when every verdict was the expected one.
+All of them write ``docs/faults.md``; ``--again`` runs those that have no row there or a bad one, and replaces these rows;
+``--only`` only prints. The exit status is 0 when every verdict was the expected one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tests.testhost import missing_requirements
 from . import cases
 from .judging import run_fault
 from .records import REGISTRY, Fault, Outcome
-from .table import FILE, render, totals
+from .table import FILE, read, render, row_of, totals
 
 
 async def run_all(faults: Sequence[Fault], jobs: int) -> list[Outcome]:
@@ -43,10 +44,13 @@ def main(arguments: Sequence[str]) -> int:
         prog="python -m tests.faults", description="Break things on real hosts and judge the verdicts."
     )
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help="these faults; a part of a name is enough")
+    parser.add_argument("--again", action="store_true", help=f"those without a good row in {FILE.name}; the other rows stay")
     parser.add_argument("--list", action="store_true", help="show the faults and end")
     parser.add_argument("--jobs", type=int, default=2, help="hosts at a time (default: 2)")
     options = parser.parse_args(arguments)
     faults = [fault for fault in REGISTRY.faults.values() if not options.only or any(part in fault.name for part in options.only)]
+    rows = read(FILE.read_text()) if options.again and FILE.exists() else {}
+    faults = [fault for fault in faults if fault.name not in rows or not rows[fault.name].passed]
     if options.list:
         for fault in faults:
             print(f"{fault.name}: {fault.story} → {' or '.join(given.value for given in fault.expected)}")
@@ -55,9 +59,10 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {reason}", file=sys.stderr)
         return 2
     outcomes = asyncio.run(run_all(faults, options.jobs))
-    print(totals(outcomes))
+    new = {outcome.fault.name: row_of(outcome) for outcome in outcomes}
+    print(totals(new.values()))
     if not options.only:
-        FILE.write_text(render(outcomes))
+        FILE.write_text(render({**rows, **new}, REGISTRY.faults.values()))
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .records import Old, Outcome, Where
+from .records import Fault, Old, Outcome, Where
 
 FILE = Path(__file__).parents[2] / "docs/faults.md"
 HEAD = """\
@@ -20,8 +22,12 @@ an engine on it as a unit, breaks one thing, and gives the change `tree_budget=1
 says afterwards: *in place* (files and loaded command as before), *restored* (the console rolled back by itself and the old
 command runs), *restorable* (one `ddtree-console rollback`, once the fault was over, brought it back, running), *lost*.
 
-Written by `make faults`; `python -m tests.faults --list` shows the faults, `--only NAME` runs one.
+Written by `make faults`; `python -m tests.faults --list` shows the faults, `--only NAME` runs one, `--again` those that are not
+as expected here.
 """
+PASSED, FAILED, FALSE = "✓", "✗", "✗ false confirmed"
+NONE = "–"
+BAD = "## Not as expected"
 
 
 def versions() -> str:
@@ -30,45 +36,86 @@ def versions() -> str:
     return f"systemd {''.join(systemd)}, {ssh}, Python {platform.python_version()}"
 
 
-def totals(outcomes: Sequence[Outcome]) -> str:
-    passed = sum(outcome.passed for outcome in outcomes)
-    false = sum(outcome.false_confirmed for outcome in outcomes)
-    lost = sum(outcome.old is Old.LOST for outcome in outcomes)
-    return f"{passed} of {len(outcomes)} as expected; {false} false confirmed; {lost} lost configurations"
+@dataclass(frozen=True)
+class Row:
+    """One fault's line of the page, and what was wrong with it."""
+
+    name: str
+    story: str
+    expected: str
+    given: str
+    old: str
+    seconds: str
+    mark: str
+    problems: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.mark == PASSED
 
 
-def render(outcomes: Sequence[Outcome]) -> str:
-    """The whole page."""
+def row_of(outcome: Outcome) -> Row:
+    fault = outcome.fault
+    mark = PASSED if outcome.passed else FALSE if outcome.false_confirmed else FAILED
+    return Row(
+        fault.name,
+        _cell(fault.story),
+        " or ".join(given.value for given in fault.expected),
+        outcome.given.value if outcome.given is not None else NONE,
+        outcome.old.value if outcome.old is not None else NONE,
+        f"{outcome.seconds:.1f}",
+        mark,
+        _cell("; ".join(outcome.problems)),
+    )
+
+
+def totals(rows: Iterable[Row]) -> str:
+    found = list(rows)
+    passed = sum(row.passed for row in found)
+    false = sum(row.mark == FALSE for row in found)
+    lost = sum(row.old == Old.LOST.value for row in found)
+    return f"{passed} of {len(found)} as expected; {false} false confirmed; {lost} lost configurations"
+
+
+def render(rows: Mapping[str, Row], faults: Iterable[Fault]) -> str:
+    """The whole page: the rows of ``faults``, in their order."""
+    declared = [fault for fault in faults if fault.name in rows]
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    lines = [HEAD, f"{day}, {versions()}: **{totals(outcomes)}**.", ""]
+    lines = [HEAD, f"{day}, {versions()}: **{totals(rows[fault.name] for fault in declared)}**.", ""]
     for where in Where:
-        rows = [outcome for outcome in outcomes if outcome.fault.where is where]
-        if not rows:
+        shown = [rows[fault.name] for fault in declared if fault.where is where]
+        if not shown:
             continue
         lines += [f"## {where.value}", "", "| fault | what happens | expected | given | old configuration | s | |"]
-        lines += ["|---|---|---|---|---|---|---|", *map(_row, rows), ""]
-    failed = [outcome for outcome in outcomes if not outcome.passed]
+        lines += ["|---|---|---|---|---|---|---|", *map(_line, shown), ""]
+    failed = [row for row in (rows[fault.name] for fault in declared) if not row.passed]
     if failed:
-        lines += ["## Not as expected", "", *(f"- {_cell(o.fault.name)}: {_cell('; '.join(o.problems))}" for o in failed), ""]
+        lines += [BAD, "", *(f"- {row.name}: {row.problems}" for row in failed), ""]
     return "\n".join(lines)
 
 
-def _row(outcome: Outcome) -> str:
-    fault = outcome.fault
-    cells = (
-        fault.name,
-        fault.story,
-        " or ".join(given.value for given in fault.expected),
-        outcome.given.value if outcome.given is not None else "–",
-        outcome.old.value if outcome.old is not None else "–",
-        f"{outcome.seconds:.1f}",
-        "✓" if outcome.passed else "✗",
-    )
-    return f"| {' | '.join(map(_cell, cells))} |"
+def read(page: str) -> dict[str, Row]:
+    """The rows of a page that :func:`render` made, by the fault's name."""
+    rows: dict[str, Row] = {}
+    for line in page.splitlines():
+        cells = [cell.replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == 7 and cells[5].strip().replace(".", "").isdigit():
+            row = Row(*(cell.strip() for cell in cells))
+            rows[row.name] = row
+    for line in page.partition(BAD)[2].splitlines():
+        name, colon, problems = line.removeprefix("- ").partition(": ")
+        if colon and name in rows:
+            rows[name] = replace(rows[name], problems=problems)
+    return rows
+
+
+def _line(row: Row) -> str:
+    cells = (row.name, row.story, row.expected, row.given, row.old, row.seconds, row.mark)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join(text.split())
 
 
 def _first_line(*argv: str) -> str:

@@ -16,7 +16,7 @@ from .console import Ended
 from .judging import judge, read_answer
 from .records import NOT_BEGUN, Fault, Old, Outcome, Setup, Where
 from .scene import SECRET, Scene, Snapshot
-from .table import render, totals
+from .table import read, render, row_of, totals
 
 OLD = ("engine", "--speculative-ddtree-budget", "8")
 NEW = ("engine", "--speculative-ddtree-budget", "16", "--speculative-draft-window-size", "512")
@@ -106,7 +106,7 @@ async def test_a_confirmation_that_the_host_contradicts_is_false(host: Host, cha
 async def test_a_confirmation_of_what_cannot_be_confirmed_is_false(host: Host) -> None:
     outcome = await judged(fault(Verdict.UNKNOWN), host, answer(Verdict.CONFIRMED, 0))
     assert outcome.false_confirmed
-    assert "1 false confirmed" in totals([outcome])
+    assert "1 false confirmed" in totals([row_of(outcome)])
 
 
 async def test_another_verdict_or_a_reason_without_the_cause_does_not_pass(host: Host) -> None:
@@ -121,7 +121,7 @@ async def test_a_configuration_that_no_roll_back_brings_back_is_lost(host: Host)
     host.restores = False
     outcome = await judged(fault(Verdict.PROCESS_DIED), host, answer(Verdict.PROCESS_DIED, 4))
     assert outcome.old is Old.LOST
-    assert "1 lost" in totals([outcome])
+    assert "1 lost" in totals([row_of(outcome)])
     assert "changed: /drop-in" in " ".join(outcome.problems)
 
 
@@ -155,10 +155,13 @@ def test_exit_status_and_answer_must_agree() -> None:
     assert read_answer(Ended(1, "", "Traceback (most recent call last):", 1.0)).given is None
 
 
-async def test_the_table_holds_every_outcome_and_names_what_failed(host: Host) -> None:
+async def test_the_page_holds_every_outcome_names_what_failed_and_can_be_read_again(host: Host) -> None:
     good = await judged(fault(), host, answer(Verdict.CONFIRMED, 0))
-    bad = await judged(fault(Verdict.NO_LINE), host, answer(Verdict.PROCESS_DIED, 4))
-    page = render([good, bad])
-    assert page.count("| x |") == 2
-    assert "1 of 2 as expected" in page
-    assert "- x: the verdict is the process died, not no confirmation line" in page
+    story = "a | b"
+    bad = replace(await judged(fault(Verdict.NO_LINE), host, answer(Verdict.PROCESS_DIED, 4)), fault=replace(fault(), name="y"))
+    false = await judged(replace(fault(Verdict.UNKNOWN), name="z", story=story), host, answer(Verdict.CONFIRMED, 0))
+    rows = {outcome.fault.name: row_of(outcome) for outcome in (good, bad, false)}
+    page = render(rows, [good.fault, bad.fault, false.fault])
+    assert "1 of 3 as expected; 1 false confirmed; 0 lost" in page
+    assert "- y: the verdict is the process died, not no confirmation line" in page
+    assert read(page) == rows

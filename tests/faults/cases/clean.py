@@ -31,6 +31,8 @@ async def twenty(scene: Scene) -> Ended:
             f"apply {number + 1} of {wanted}: {document.get('verdict')}: {document.get('reason') or ended.err}"
         )
         assert not (wrong := lies(scene, document, wanted)), f"apply {number + 1}: FALSE CONFIRMED: {wrong}"
+    # What the last of them replaces is what a roll-back goes back to.
+    scene.note_old()
     return await scene.console.apply(**WANTED)
 
 

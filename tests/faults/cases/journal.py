@@ -6,8 +6,6 @@ proves it as well.
 
 from __future__ import annotations
 
-import asyncio
-
 from dflash_console.apply import Verdict
 
 from ..console import Ended
@@ -16,6 +14,7 @@ from ..scene import Scene
 
 FOREIGN = "*=foreign"
 LOG = "/var/log/engine.log"
+HOLD = "/run/hold"
 SILENT_LINES = (Verdict.UNKNOWN, Verdict.NO_LINE)
 
 
@@ -64,13 +63,14 @@ async def unreadable(scene: Scene) -> Ended:
     Where.JOURNAL,
     "the journal is vacuumed while the link is cut, and the line that would confirm with it",
     SILENT_LINES,
-    setup=Setup(faults=f"{FOREIGN};16=slow"),
+    setup=Setup(faults=FOREIGN, wrapped=f"while [ -e {HOLD} ]; do sleep 0.1; done; exec ENGINE"),
 )
 async def vacuumed(scene: Scene) -> Ended:
+    scene.exec("touch", HOLD)
     started = await scene.console.start_apply()
-    await started.reaches("restart", "running")
-    await asyncio.sleep(0.5)
+    await started.reaches("process up")
     scene.host.cut()
+    scene.exec("rm", HOLD)
     try:
         await scene.wait_for(lambda: "fired up" in new_lines(scene), "the new start is ready")
         scene.shell("journalctl --rotate; sleep 1.1; journalctl --vacuum-time=1s")
