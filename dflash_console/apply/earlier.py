@@ -73,11 +73,12 @@ async def _with_texts(store: ConfirmedStore) -> list[tuple[ConfirmedConfig, Text
 async def kept_changes(store: ConfirmedStore) -> tuple[Change, ...]:
     """What can be read of the operations of this service, the newest first. Raises: HostUnreachable."""
     found = []
-    names = await store.names()
-    for name in sorted((name for name in names if name.endswith(".planned")), reverse=True):
-        before = name.removesuffix(".planned") + ".before"
+    # The suffix off first: an operation's own roll-back (ID-back) is newer than the operation.
+    operations = [name.removesuffix(".planned") for name in await store.names() if name.endswith(".planned")]
+    for operation in sorted(operations, reverse=True):
+        before, planned = store.path(f"{operation}.before"), store.path(f"{operation}.planned")
         try:
-            found.append((await store.read_texts(store.path(before)), await store.read_texts(store.path(name))))
+            found.append((await store.read_texts(before), await store.read_texts(planned)))
         except HostUnreachable:
             raise
         except HostError:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from dflash_console.apply.earlier import same_texts, texts_before
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+from dflash_console.apply.confirmed import ConfirmedStore
+from dflash_console.apply.earlier import kept_changes, same_texts, texts_before
 from dflash_console.evidence.file_edits import Texts
+from dflash_console.hosts.local import LocalTransport
+from dflash_console.hosts.service import Service
 
 UNIT, OURS = "/unit", "/drop-in"
 A: Texts = {UNIT: "u", OURS: None}
@@ -56,3 +63,11 @@ def test_what_others_wrote_beside_it_stays() -> None:
     found = texts_before({**B, UNIT: "edited"}, [wrote(A, B)], [])
     assert found is not None
     assert (found[UNIT], found[OURS]) == ("edited", None)
+
+
+async def test_an_operations_own_roll_back_is_newer_than_the_operation(tmp_path: Path) -> None:
+    store = ConfirmedStore(LocalTransport(), cast(Service, SimpleNamespace(keep=str(tmp_path))))
+    for operation, (before, after) in {"20261130-1-a": wrote(A, B), "20261130-1-a-back": wrote(B, A)}.items():
+        await store.keep_texts(f"{operation}.before", before)
+        await store.keep_texts(f"{operation}.planned", after)
+    assert await kept_changes(store) == (wrote(B, A), wrote(A, B))
