@@ -16,7 +16,7 @@ DEBIAN_HOSTS := systemd-container dbus openssh-server openssh-client nftables su
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model run test check format lint types contracts unit tests computing waiting hosting faults bench pictures keys build clean
+.PHONY: help setup model run test check format lint types contracts unit tests computing waiting links units changes faults bench pictures keys build clean
 ifndef IN_LANES
 .NOTPARALLEL:
 endif
@@ -48,11 +48,11 @@ contracts:
 unit:
 	$(BIN)/pytest tests/unit
 
-# The unit tests have run in `check`. The others go in three lanes: those that compute, those that mostly wait for processes, and
-# those that mostly wait for hosts; each lane's output comes whole when it ends.
+# The unit tests have run in `check`. The others go in lanes: one of those that compute, one of those that mostly wait for
+# processes, and three of those that wait for hosts nearly all the time; each lane's output comes whole when it ends.
 tests:
-	@echo "Tests in three lanes, some minutes; the output of each comes when it ends …"
-	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target IN_LANES=1 computing waiting hosting
+	@echo "Tests in five lanes, some minutes; the output of each comes when it ends …"
+	@$(MAKE) --no-print-directory --jobs=5 --keep-going --output-sync=target IN_LANES=1 computing waiting links units changes
 
 computing:
 	$(BIN)/pytest tests/engine tests/tui --durations=10
@@ -60,8 +60,14 @@ computing:
 waiting:
 	$(BIN)/pytest tests/hosts tests/packaging tests/terminal -m "not realhost" --durations=10
 
-hosting:
-	$(BIN)/pytest tests/hosts tests/terminal tests/faults -m realhost --durations=20
+links:
+	$(BIN)/pytest tests/hosts -m realhost -k "test_ssh" --durations=10
+
+units:
+	$(BIN)/pytest tests/hosts -m realhost -k "not test_ssh and not test_remote" --durations=10
+
+changes:
+	$(BIN)/pytest tests/hosts tests/terminal tests/faults -m realhost -k "test_remote or test_faults or test_judging" --durations=10
 
 faults: setup $(STAMPS)/debian-hosts ## Break things on real hosts, judge what the console says, write docs/faults.md
 	$(BIN)/python -m tests.faults

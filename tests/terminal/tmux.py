@@ -42,7 +42,8 @@ class Terminal:
         """Press keys by tmux's names (``Enter``, ``Escape``, ``b``)."""
         for key in keys:
             self._tmux("send-keys", key)
-            time.sleep(0.15)
+            # A program takes what comes right after Escape for one key with it (alt); on a busy machine "right after" is long.
+            time.sleep(1.0 if key == "Escape" else 0.15)
 
     def type(self, text: str) -> None:
         self._tmux("send-keys", "-l", text)
