@@ -202,7 +202,9 @@ class OutputFile:
 
     async def _watch(self) -> None:
         until = time.monotonic() + WATCH_S
-        while time.monotonic() < until:
+        task = asyncio.current_task()
+        # A cancellation can be lost when it meets the end of a command; nobody must wait three minutes for that.
+        while time.monotonic() < until and not (task is not None and task.cancelling()):
             with contextlib.suppress(HostUnreachable, HostFileError):
                 await self._look(ask=True)
             await asyncio.sleep(FAST_S)
