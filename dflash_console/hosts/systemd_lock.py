@@ -113,6 +113,9 @@ class _Lock:
                     toucher.cancel()
                     with contextlib.suppress(asyncio.CancelledError):
                         await toucher
+        if not self._held.is_set():
+            tried = path if path == spare else f"{path} and {spare}"
+            raise HostError(f"no lock can be had on {self._manager.transport.name}: this user may not write {tried}")
 
     def _taken(self, said: str) -> str:
         word, _, rest = said.partition(" ")
