@@ -16,13 +16,15 @@ class Run(Protocol):
     ) -> Completed: ...
 
 
+# It takes no notice of the request to end: that comes with the end of the input, by which it ends anyway and cleans up, while
+# dash sometimes dies of a signal without its EXIT trap.
 _WRITE = r"""
 path=$1 mode=$2 size=$3
 if [ -L "$path" ]; then path=$(readlink -f -- "$path") || { echo "the symbolic link leads nowhere" >&2; exit 1; }; fi
 case $path in */*) folder=${path%/*}/ ;; *) folder=./ ;; esac
+trap '' HUP INT TERM
 new=$(mktemp --suffix=.new -- "$folder.${path##*/}.XXXXXX") || exit 1
 trap 'rm -f -- "$new"' EXIT
-trap 'exit 1' HUP INT TERM
 cat > "$new" || exit 1
 [ "$(stat -c %s -- "$new")" = "$size" ] || { echo "only a part of it arrived" >&2; exit 1; }
 if [ -e "$path" ]; then

@@ -92,6 +92,14 @@ async def test_a_write_that_is_cut_short_changes_nothing_and_leaves_nothing(fold
     script = command_script(argv, "mark", stdin_size=1000, timeout=5)
     testhost.exec("sh", "-c", login_line(script), stdin=b"x" * 600, check=False)
     assert testhost.path(path).read_text() == "old"
+    async with asyncio.timeout(20):
+        while testhost.exec("ls", "-A", folder).stdout != b"unit\n":  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    # And when the script saw the end of its input before anybody ended it:
+    async with over_ssh("gpu") as host:
+        done = await host.run(argv, stdin=b"x" * 600)
+    assert (done.status, done.stderr) == (1, b"only a part of it arrived\n")
+    assert testhost.path(path).read_text() == "old"
     assert testhost.exec("ls", "-A", folder).stdout == b"unit\n"
 
 

@@ -225,6 +225,23 @@ async def test_a_forwarded_port_answers_as_it_would_beside_the_engine(
         await httpx.AsyncClient().get(url)
 
 
+async def test_an_engine_that_went_unseen_is_refused_from_the_second_connection_on(
+    testhost: TestHost,  # noqa: F811
+    ssh_home: SshHome,  # noqa: F811
+    echo: Callable[[int], Echo],
+) -> None:
+    ssh_home.add_host("gpu", testhost)
+    port = free_port()
+    server = echo(port)
+    async with over_ssh("gpu") as host, host.forward(port) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+        server.stop()
+        # Nothing ran through the forward, so nothing told it; the local port has already accepted when the host refuses.
+        with pytest.raises((httpx.NetworkError, httpx.RemoteProtocolError)):
+            await client.get("/")
+        with pytest.raises(httpx.ConnectError):
+            await client.get("/")
+
+
 async def test_closing_a_forward_ends_what_runs_through_it(
     testhost: TestHost,  # noqa: F811
     ssh_home: SshHome,  # noqa: F811
