@@ -16,7 +16,7 @@ DEBIAN_HOSTS := systemd-container dbus openssh-server openssh-client nftables su
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model run test check format lint types contracts unit tests computing waiting links units changes faults bench pictures keys build clean
+.PHONY: help setup model run test check format lint types contracts unit tests computing waiting changes hosts links units faults bench pictures keys build clean
 ifndef IN_LANES
 .NOTPARALLEL:
 endif
@@ -49,10 +49,14 @@ unit:
 	$(BIN)/pytest tests/unit
 
 # The unit tests have run in `check`. The others go in lanes: one of those that compute, one of those that mostly wait for
-# processes, and three of those that wait for hosts nearly all the time; each lane's output comes whole when it ends.
+# processes, and one of those that change real hosts; each lane's output comes whole when it ends. What tries SSH, systemd and the
+# journal one by one takes as long again and runs with `make hosts`.
 tests:
-	@echo "Tests in five lanes, some minutes; the output of each comes when it ends …"
-	@$(MAKE) --no-print-directory --jobs=5 --keep-going --output-sync=target IN_LANES=1 computing waiting links units changes
+	@echo "Tests in three lanes, some minutes; the output of each comes when it ends …"
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target IN_LANES=1 computing waiting changes
+
+hosts: setup $(STAMPS)/debian-hosts ## Try SSH, systemd and the journal one by one on real hosts
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target IN_LANES=1 links units
 
 computing:
 	$(BIN)/pytest tests/engine tests/tui --durations=10
