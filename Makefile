@@ -16,7 +16,7 @@ DEBIAN_HOSTS := systemd-container dbus openssh-server openssh-client nftables su
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model run test check format lint types contracts unit tests computing waiting changes hosts links units faults bench pictures keys build clean
+.PHONY: help setup model run test check format lint types contracts unit tests computing waiting changes hosts links units remote faults bench pictures keys build clean
 ifndef IN_LANES
 .NOTPARALLEL:
 endif
@@ -49,14 +49,14 @@ unit:
 	$(BIN)/pytest tests/unit
 
 # The unit tests have run in `check`. The others go in lanes: one of those that compute, one of those that mostly wait for
-# processes, and one of those that change real hosts; each lane's output comes whole when it ends. What tries SSH, systemd and the
-# journal one by one takes as long again and runs with `make hosts`.
+# processes, and one of those that break real hosts; each lane's output comes whole when it ends. What tries SSH, systemd, the journal
+# and changes one by one takes as long again and runs with `make hosts`.
 tests:
 	@echo "Tests in three lanes, some minutes; the output of each comes when it ends …"
 	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target IN_LANES=1 computing waiting changes
 
-hosts: setup $(STAMPS)/debian-hosts ## Try SSH, systemd and the journal one by one on real hosts
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target IN_LANES=1 links units
+hosts: setup $(STAMPS)/debian-hosts ## Try SSH, systemd, the journal and changes one by one on real hosts
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target IN_LANES=1 links units remote
 
 computing:
 	$(BIN)/pytest tests/engine tests/tui --durations=10
@@ -71,7 +71,10 @@ units:
 	$(BIN)/pytest tests/hosts -m realhost -k "not test_ssh and not test_remote" --durations=10
 
 changes:
-	$(BIN)/pytest tests/hosts tests/terminal tests/faults -m realhost -k "test_remote or test_faults or test_judging" --durations=10
+	$(BIN)/pytest tests/terminal tests/faults -m realhost --durations=10
+
+remote:
+	$(BIN)/pytest tests/hosts -m realhost -k "test_remote" --durations=10
 
 faults: setup $(STAMPS)/debian-hosts ## Break things on real hosts, judge what the console says, write docs/faults.md
 	$(BIN)/python -m tests.faults
