@@ -67,7 +67,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
         command += ["--speculative-draft-model-path", str(drafter)]
         process = subprocess.Popen(command, stdout=out, stderr=out)
     try:
-        assert wait_until(lambda: "fired up" in log.read_text() or process.poll() is not None, 150), log.read_text()
+        said = ("fired up", "Uvicorn running on")
+        assert wait_until(lambda: all(word in log.read_text() for word in said) or process.poll() is not None, 150), (
+            log.read_text()
+        )
+        assert process.poll() is None, log.read_text()
         (line,) = [line for line in log.read_text().splitlines() if "Uvicorn running on" in line]
         url = line.split(" on ")[1].split(" ")[0]
         with httpx.Client(base_url=url, timeout=60) as client:
