@@ -276,7 +276,7 @@ async def no_forwarding(scene: Scene) -> Ended:
 
 @fault("link-few-sessions", Where.LINK, "sshd allows four sessions on a connection", Verdict.CONFIRMED)
 async def few_sessions(scene: Scene) -> Ended:
-    scene.shell("sed -i '1i MaxSessions 4' /etc/testhost/sshd_config; systemctl restart testhost-ssh")
+    allow_sessions(scene, 4)
     return await scene.console.apply()
 
 
@@ -288,9 +288,14 @@ async def few_sessions(scene: Scene) -> Ended:
     old=(Old.RESTORABLE, Old.IN_PLACE),
 )
 async def two_sessions(scene: Scene) -> Ended:
-    scene.shell("sed -i '1i MaxSessions 2' /etc/testhost/sshd_config; systemctl restart testhost-ssh")
-    scene.on_heal(lambda: scene.shell("sed -i 1d /etc/testhost/sshd_config; systemctl restart testhost-ssh"))
+    allow_sessions(scene, 2)
     return await scene.console.apply()
+
+
+def allow_sessions(scene: Scene, number: int) -> None:
+    sshd = "/etc/testhost/sshd_config"
+    scene.shell(f"sed -i '1i MaxSessions {number}' {sshd}; systemctl restart testhost-ssh")
+    scene.on_heal(lambda: scene.shell(f"sed -i 1d {sshd}; systemctl restart testhost-ssh"))
 
 
 @fault("link-shell-that-talks", Where.LINK, "the login shell's start-up files print a banner on both outputs", Verdict.CONFIRMED)
