@@ -18,6 +18,7 @@ from .ssh_sessions import CommandSession, Session, Slots, StreamSession, close_c
 from .transport import CommandLog, Completed, FileStat, HostError, HostUnreachable, Link
 
 RETRY_SESSION_S = 0.2
+PATIENT_TRIES = 5
 
 
 class SshTransport:
@@ -161,12 +162,15 @@ class SshTransport:
         return Completed(tuple(argv), status, out, err, time.monotonic() - begun)
 
     async def _open(self, session: Session, line: str) -> asyncssh.SSHClientChannel[bytes]:
+        tries = 0
         while True:
+            tries += 1
             connection = await self._link.connection()
             try:
                 return await open_session(connection.ssh, session, line, self._name)
             except asyncssh.ChannelOpenError as error:
-                if not self._slots.refused():
+                # sshd frees a session a moment after its end: only a refusal that lasts says what it allows.
+                if tries > PATIENT_TRIES and not self._slots.refused():
                     raise HostError(
                         f"{self._name} opens no session for a command: {error.reason or 'it does not say why'}"
                     ) from None
