@@ -327,7 +327,7 @@ async def test_profiles_are_saved_compared_and_loaded(make_app: MakeApp) -> None
         await until(lambda: not app.model.change, "no change")
         await pilot.press("L")
         await until(lambda: isinstance(app.screen, ProfilesScreen), "the profiles")
-        assert "8 → 12" in text_of(app, "#profiles")
+        assert "8 → 12" in text_of(app, "#names")
         await pilot.press("enter")
         await until(lambda: app.model.change.values == {"tree_budget": 12}, "the profile's settings in the change")
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 from textual.widgets import Input, Markdown
 
 from dflash_console.load.request import Endpoint
+from dflash_console.tui.app import ConsoleApp
 from dflash_console.tui.prompt_runner import EXAMPLE
 from dflash_console.tui.screens.compare import CompareScreen
 from dflash_console.tui.screens.dialog import ScrollText
@@ -21,6 +23,14 @@ from dflash_console.tui.widgets.toggle import Toggle
 from .conftest import MakeApp
 from .driving import notices, running, until
 from .support import RecordedLink, state
+
+
+async def first_answer(app: ConsoleApp, pilot: Pilot[None]) -> AnswerView:
+    """The playground with the example's answer in it."""
+    await pilot.press("5", "enter")
+    view = app.query_one(AnswerView)
+    await until(lambda: "4 verifies" in str(view.border_title), "an answer")
+    return view
 
 
 async def test_the_dock_sends_what_is_typed_and_shows_figures(make_app: MakeApp) -> None:
@@ -148,9 +158,7 @@ async def test_comparing_with_plain_sends_the_same_prompt_without_speculation(ma
     link = RecordedLink(state())
     app = make_app(link)
     async with running(app) as pilot:
-        await pilot.press("5", "enter")
-        view = app.query_one(AnswerView)
-        await until(lambda: "4 verifies" in str(view.border_title), "an answer")
+        view = await first_answer(app, pilot)
         await pilot.press("c")
         await until(lambda: "same output ✓" in str(view.border_subtitle), "the comparison")
         assert dict(link.sent[1][0].custom_params) == {"speculative": False}
@@ -162,9 +170,7 @@ async def test_plain_is_asked_what_the_answer_was_asked_and_not_what_the_editor_
     link = RecordedLink(state())
     app = make_app(link)
     async with running(app) as pilot:
-        await pilot.press("5", "enter")
-        view = app.query_one(AnswerView)
-        await until(lambda: "4 verifies" in str(view.border_title), "an answer")
+        view = await first_answer(app, pilot)
         app.query_one(PromptEditor).load_text("something else")
         await pilot.press("c")
         await until(lambda: "same output ✓" in str(view.border_subtitle), "the comparison")
@@ -191,9 +197,7 @@ async def test_an_answer_is_compared_in_full_with_plain_decoding_and_with_earlie
     link = RecordedLink(state())
     app = make_app(link)
     async with running(app) as pilot:
-        await pilot.press("5", "enter")
-        view = app.query_one(AnswerView)
-        await until(lambda: "4 verifies" in str(view.border_title), "an answer")
+        view = await first_answer(app, pilot)
         link.answer = ("Here is", " another one.")
         await pilot.press("enter")
         await until(lambda: len(link.sent) == 2 and "another one" in view.text, "a second answer")
@@ -218,9 +222,7 @@ async def test_a_second_question_is_not_called_another_output(make_app: MakeApp)
     link = RecordedLink(state())
     app = make_app(link)
     async with running(app) as pilot:
-        await pilot.press("5", "enter")
-        view = app.query_one(AnswerView)
-        await until(lambda: "4 verifies" in str(view.border_title), "an answer")
+        view = await first_answer(app, pilot)
         app.query_one(PromptEditor).load_text("something else")
         await pilot.press("enter")
         await until(lambda: len(link.sent) == 2 and "4 verifies" in str(view.border_title), "a second answer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, TypeVar
 
 from rich.text import Text
@@ -40,6 +41,47 @@ class Dialog(ModalScreen[Result]):
 
     def action_leave(self) -> None:
         self.dismiss(None)
+
+
+class PickDialog(Dialog[Result]):
+    """One of a few names, walked with keys; the subclass binds ``step`` and takes what is picked."""
+
+    def __init__(self, title: str, names: Sequence[str]) -> None:
+        super().__init__(title)
+        self._names = tuple(names)
+        self._index = 0
+
+    @property
+    def picked(self) -> str:
+        """The name under the mark."""
+        return self._names[self._index]
+
+    def compose_body(self) -> ComposeResult:
+        yield ScrollText(Text(), id="names")
+
+    def on_mount(self) -> None:
+        self._repaint()
+
+    def action_step(self, by: int) -> None:
+        self._index = (self._index + by) % len(self._names)
+        self._repaint()
+
+    def heading(self) -> Text:
+        """What stands above the names."""
+        return Text()
+
+    def details(self, name: str) -> Text:
+        """What stands under the name that is marked."""
+        return Text()
+
+    def _repaint(self) -> None:
+        text = self.heading()
+        for name in self._names:
+            chosen = name == self.picked
+            text.append(f"{'▸' if chosen else ' '} {name}\n", style="bold" if chosen else "")
+            if chosen:
+                text.append_text(self.details(name))
+        self.query_one(ScrollText).show_text(text)
 
 
 class ScrollText(VerticalScroll, can_focus=True):

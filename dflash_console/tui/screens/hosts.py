@@ -66,7 +66,7 @@ class HostsPane(Pane):
 
     async def action_open(self) -> None:
         """Show the chosen host on all screens."""
-        app, view = app_of(self), self.query_one(HostTable).chosen
+        app, view = app_of(self), self.query_one(HostTable).current
         if view is None or app.fleet is None:
             return
         if view.name == app.watching.host and app.model.state is not None:
@@ -84,7 +84,7 @@ class HostsPane(Pane):
     def action_add(self) -> None:
         from .add_host import AddHostScreen
 
-        view = self.query_one(HostTable).chosen
+        view = self.query_one(HostTable).current
         address = view.name if view is not None and not view.configured else ""
         self.app.push_screen(AddHostScreen(address), self._added)
 
@@ -108,7 +108,7 @@ class HostsPane(Pane):
     def action_remove(self) -> None:
         from .confirm import ConfirmScreen
 
-        app, view = app_of(self), self.query_one(HostTable).chosen
+        app, view = app_of(self), self.query_one(HostTable).current
         if view is None or app.fleet is None:
             return
         if not view.address or not view.configured:

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 from textual import events
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.message import Message
-from textual.widgets import Static
 
 from ...formats import shorten
 from ..facts import Tone
@@ -19,6 +16,7 @@ from ..fleet import HostView
 from ..host_rows import HostRow, detail_lines, host_row
 from ..series import Point
 from ..sparkline import sparkline
+from .cursor_rows import CursorRows
 
 COLOURS = {Tone.GOOD: "success", Tone.BUSY: "accent", Tone.BAD: "error", Tone.WARN: "warning", Tone.QUIET: "quiet"}
 CURVE_S = 900.0
@@ -48,62 +46,38 @@ _COLUMNS = {
 """75 cells and the cursor are what a terminal of 80 columns has room for."""
 
 
-class HostTable(VerticalScroll, can_focus=True, inherit_bindings=False):
-    """Rows with a cursor. Repainted only when a word of it changed."""
+class HostTable(CursorRows[HostView], can_focus=True, inherit_bindings=False):
+    """One host a row."""
 
     topic = "hosts"
-    ALLOW_MAXIMIZE = True
 
     class Picked(Message):
         """A row was clicked twice."""
 
     def __init__(self, *, id: str) -> None:  # noqa: A002
-        super().__init__(id=id, classes="framed")
-        self.border_title = "Hosts"
-        self._static = Static("", markup=False)
-        self._views: tuple[HostView, ...] = ()
-        self._current = ""
-        self._cursor = 0
+        super().__init__("Hosts", id=id)
+        self._open = ""
         self._placed = False
         self._now = self._wall = 0.0
-        self._text = Text()
-        self._tops: list[int] = []
-
-    def compose(self) -> ComposeResult:
-        yield self._static
-
-    @property
-    def text(self) -> str:
-        return self._text.plain
-
-    @property
-    def chosen(self) -> HostView | None:
-        return self._views[self._cursor] if self._cursor < len(self._views) else None
 
     def show_hosts(self, views: Sequence[HostView], *, current: str, now: float, wall: float) -> None:
         """``current``: the host that the other screens show; the cursor begins there."""
-        chosen = self.chosen
-        self._views, self._current, self._now, self._wall = tuple(views), current, now, wall
+        chosen = self.current
+        self._rows, self._open, self._now, self._wall = tuple(views), current, now, wall
         names = [view.name for view in views]
         if not self._placed and current in names:
             self._cursor, self._placed = names.index(current), True
         elif chosen is not None and chosen.name in names:
             self._cursor = names.index(chosen.name)
-        self._cursor = max(0, min(len(names) - 1, self._cursor))
+        self._cursor = self._within(self._cursor)
         self.redraw()
 
     def choose(self, name: str) -> None:
         """Put the cursor on a host."""
-        for index, view in enumerate(self._views):
+        for index, view in enumerate(self._rows):
             if view.name == name:
                 self._cursor = index
                 self.redraw()
-
-    def move(self, by: int) -> None:
-        if self._views:
-            self._cursor = max(0, min(len(self._views) - 1, self._cursor + by))
-            self.redraw()
-            self.scroll_to(y=max(0, self._tops[self._cursor] - 2), animate=False)
 
     def on_click(self, event: events.Click) -> None:
         """One click chooses a row, two open it."""
@@ -115,27 +89,19 @@ class HostTable(VerticalScroll, can_focus=True, inherit_bindings=False):
             if event.chain > 1:
                 self.post_message(self.Picked())
 
-    def on_resize(self) -> None:
-        self.redraw()
-
-    def redraw(self) -> None:
-        """Write the text anew, for another size or another theme."""
-        width = self.scrollable_content_region.width
-        if width < 30 or not self._views:
-            return
+    def paint(self, width: int) -> list[Text]:
+        if not self._rows:
+            return []
         shown = {name: column for name, column in _COLUMNS.items() if width >= column.least}
         heading = Text("   ", style="dim", no_wrap=True)
         for column in shown.values():
             heading.append(column.title.ljust(column.cells))
         lines = [heading]
         self._tops = []
-        for index, view in enumerate(self._views):
+        for index, view in enumerate(self._rows):
             self._tops.append(len(lines))
             lines += self._row(view, shown, width, chosen=index == self._cursor)
-        text = Text("\n").join(lines)
-        if text != self._text:
-            self._text = text
-            self._static.update(text)
+        return lines
 
     def _row(self, view: HostView, shown: dict[str, _Column], width: int, *, chosen: bool) -> list[Text]:
         row = host_row(view, now=self._now, wall=self._wall)
@@ -157,7 +123,7 @@ class HostTable(VerticalScroll, can_focus=True, inherit_bindings=False):
 
     def _cell(self, name: str, view: HostView, row: HostRow, cells: int) -> tuple[str, str]:
         figure = "dim" if row.stale else "bold"
-        here = view.name == self._current
+        here = view.name == self._open
         match name:
             case "host":
                 return f"{view.name}{' ←' if here else ''}", "bold" if here else ""

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from rich.text import Text
 from textual import events
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.message import Message
-from textual.widgets import Static
 
 from ...formats import shorten
+from .cursor_rows import CursorRows
 
 
 @dataclass(frozen=True)
@@ -30,11 +28,10 @@ class KnobRow:
     """The edit needs no restart."""
 
 
-class KnobTable(VerticalScroll, can_focus=True, inherit_bindings=False):
+class KnobTable(CursorRows[KnobRow], can_focus=True, inherit_bindings=False):
     """Rows with a cursor; the keys that step a setting work on the dashboard too, ``enter`` only here."""
 
     topic = "settings"
-    ALLOW_MAXIMIZE = True
 
     class Chosen(Message):
         """``enter`` or a second click on a row."""
@@ -51,26 +48,10 @@ class KnobTable(VerticalScroll, can_focus=True, inherit_bindings=False):
             self.name = name
 
     def __init__(self, *, id: str) -> None:  # noqa: A002
-        super().__init__(id=id, classes="framed")
-        self.border_title = "Settings"
-        self._static = Static("", markup=False)
-        self._rows: tuple[KnobRow, ...] = ()
-        self._cursor = 0
-        self._text = Text()
-
-    def compose(self) -> ComposeResult:
-        yield self._static
-
-    @property
-    def text(self) -> str:
-        return self._text.plain
-
-    @property
-    def current(self) -> KnobRow | None:
-        return self._rows[self._cursor] if self._rows else None
+        super().__init__("Settings", id=id)
 
     def show_rows(self, rows: Sequence[KnobRow]) -> None:
-        self._rows = tuple(rows)
+        self._put(rows)
         self.redraw()
 
     def choose(self, name: str) -> None:
@@ -81,7 +62,7 @@ class KnobTable(VerticalScroll, can_focus=True, inherit_bindings=False):
 
     def move(self, by: int) -> None:
         if self._rows:
-            self._move_to(max(0, min(len(self._rows) - 1, self._cursor + by)))
+            self._move_to(self._within(self._cursor + by))
 
     def _move_to(self, index: int) -> None:
         self._cursor = index
@@ -98,14 +79,7 @@ class KnobTable(VerticalScroll, can_focus=True, inherit_bindings=False):
             else:
                 self._move_to(index)
 
-    def on_resize(self) -> None:
-        self.redraw()
-
-    def redraw(self) -> None:
-        """Write the text anew, for another size or another theme."""
-        width = self.scrollable_content_region.width
-        if width < 30:
-            return
+    def paint(self, width: int) -> list[Text]:
         title_width = min(28, max(23 if width >= 60 else 20, width // 3))
         value_width = min(16, max(8, width // 7))
         remark_width = max(0, width - title_width - 2 * value_width - 2)
@@ -125,7 +99,4 @@ class KnobTable(VerticalScroll, can_focus=True, inherit_bindings=False):
             remark_style = "" if not row.edited else variables.get("success" if row.hot else "warning", "")
             line.append(shorten(row.remark, remark_width), style=remark_style or "dim")
             lines.append(line)
-        text = Text("\n").join(lines)
-        if text != self._text:
-            self._text = text
-            self._static.update(text)
+        return lines

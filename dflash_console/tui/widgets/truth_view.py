@@ -6,13 +6,11 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from ...evidence.reading import Known, Reading
 from ...formats import UNKNOWN, shorten
 from ...knobs import Source, show_value
+from .cursor_rows import CursorRows
 
 if TYPE_CHECKING:
     from ...drift import TruthRow, TruthTable
@@ -29,53 +27,23 @@ _KEY_WORDS = {"a": "writes it down", "r": "restarts and confirms", "e": "carries
 _TONES = {"ok": "success", "note": "warning", "drift": "error", "not confirmable": "warning", "unknown": "quiet"}
 
 
-class TruthView(VerticalScroll, can_focus=True, inherit_bindings=False):
+class TruthView(CursorRows["TruthRow"], can_focus=True, inherit_bindings=False):
     """Rows with a cursor; the row under it shows where each value was read."""
 
     topic = "truth"
-    ALLOW_MAXIMIZE = True
 
     def __init__(self, *, id: str) -> None:  # noqa: A002
-        super().__init__(id=id, classes="framed")
-        self.border_title = "Truth"
-        self._static = Static("", markup=False)
-        self._rows: tuple[TruthRow, ...] = ()
-        self._cursor = 0
-        self._text = Text()
-        self._tops: list[int] = []
-
-    def compose(self) -> ComposeResult:
-        yield self._static
-
-    @property
-    def text(self) -> str:
-        return self._text.plain
-
-    @property
-    def current(self) -> TruthRow | None:
-        return self._rows[self._cursor] if self._cursor < len(self._rows) else None
+        super().__init__("Truth", id=id)
 
     def show_table(self, table: TruthTable, *, running: bool) -> None:
         """Show the rows; ``running`` false says that nothing is in effect now."""
-        self._rows = table.rows
-        self._cursor = min(self._cursor, max(0, len(self._rows) - 1))
+        self._put(table.rows)
         self.border_subtitle = verdict_words(table) if running else f"{verdict_words(table)} · the engine is not running"
         self.redraw()
 
-    def move(self, by: int) -> None:
-        if self._rows:
-            self._cursor = max(0, min(len(self._rows) - 1, self._cursor + by))
-            self.redraw()
-            self.scroll_to(y=max(0, self._tops[self._cursor] - 3), animate=False)
-
-    def on_resize(self) -> None:
-        self.redraw()
-
-    def redraw(self) -> None:
-        """Write the text anew, for another size or another theme."""
-        width = self.scrollable_content_region.width
-        if width < 30 or not self._rows:
-            return
+    def paint(self, width: int) -> list[Text]:
+        if not self._rows:
+            return []
         title_width = min(24, max(20, width // 5))
         cell = max(6, (width - title_width - 3) // len(_COLUMNS))
         lines = [self._heading(title_width, cell)]
@@ -87,10 +55,7 @@ class TruthView(VerticalScroll, can_focus=True, inherit_bindings=False):
             repeated = row.verdict.value == "unknown" and row.message == said
             said = row.message if row.verdict.value == "unknown" else said
             lines += self._row(row, title_width, cell, width, chosen=index == self._cursor, message=not repeated)
-        text = Text("\n").join(lines)
-        if text != self._text:
-            self._text = text
-            self._static.update(text)
+        return lines
 
     def _heading(self, title_width: int, cell: int) -> Text:
         line = Text("   " + "setting".ljust(title_width), style="dim", no_wrap=True)

@@ -1,0 +1,76 @@
+"""Rows of text with a cursor: what the tables of settings, of truth and of hosts have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+Row = TypeVar("Row")
+LEAST_WIDTH = 30
+"""Cells under which nothing is painted: the first layout of a screen may give any width."""
+
+
+class CursorRows(VerticalScroll, Generic[Row], can_focus=True, inherit_bindings=False):
+    """A framed panel that keeps its rows, the cursor and its text, and repaints only when a word of it changed.
+
+    A subclass gives :meth:`paint`; it may note in ``_tops`` at which line each row begins.
+    """
+
+    ALLOW_MAXIMIZE = True
+
+    def __init__(self, title: str, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id, classes="framed")
+        self.border_title = title
+        self._static = Static("", markup=False)
+        self._rows: tuple[Row, ...] = ()
+        self._cursor = 0
+        self._text = Text()
+        self._tops: list[int] = []
+
+    def compose(self) -> ComposeResult:
+        yield self._static
+
+    @property
+    def text(self) -> str:
+        return self._text.plain
+
+    @property
+    def current(self) -> Row | None:
+        """The row under the cursor."""
+        return self._rows[self._cursor] if self._cursor < len(self._rows) else None
+
+    def paint(self, width: int) -> list[Text]:
+        """The lines for a panel that is ``width`` cells wide inside."""
+        raise NotImplementedError
+
+    def move(self, by: int) -> None:
+        """Move the cursor, and show the row that it comes to with the heading or the row before it."""
+        if self._rows:
+            self._cursor = self._within(self._cursor + by)
+            self.redraw()
+            self.scroll_to(y=max(0, self._tops[self._cursor] - 2), animate=False)
+
+    def redraw(self) -> None:
+        """Write the text anew, for another size or another theme."""
+        width = self.scrollable_content_region.width
+        if width < LEAST_WIDTH:
+            return
+        text = Text("\n").join(self.paint(width))
+        if text != self._text:
+            self._text = text
+            self._static.update(text)
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def _put(self, rows: Sequence[Row]) -> None:
+        self._rows = tuple(rows)
+        self._cursor = self._within(self._cursor)
+
+    def _within(self, index: int) -> int:
+        return max(0, min(len(self._rows) - 1, index))
