@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..knobs import KnobError, Value, parse_settings
 from ..plan import Change, Mode, Plan, PlanError
 from .context import Context
-from .options import ApplyOptions, PlanOptions
+from .options import ApplyOptions, LifecycleOptions, PlanOptions
 from .outcome import CommandError, ExitCode, UsageError
 from .plan_output import finding_json, plan_json, print_plan
 
@@ -71,29 +71,41 @@ async def _plan(context: Context, options: PlanOptions, settings: dict[str, Valu
 
 
 async def _apply(context: Context, options: ApplyOptions, settings: dict[str, Value]) -> ExitCode:
+    async with context.session() as session:
+        mode, undo = Mode(options.mode.value), options.commit_confirm
+        plan = await make_plan(session, settings, mode, persist=options.persist, commit_confirm=undo)
+        return await carry_out_plan(context, session, plan, options, "Apply this?")
+
+
+async def carry_out_plan(
+    context: Context, session: HostSession, plan: Plan, options: ApplyOptions | LifecycleOptions, question: str
+) -> ExitCode:
+    """Show the plan, ask, and carry it out under the command's name.
+
+    Raises:
+        CommandError: the user says no, or it could not begin.
+    """
     from ..apply import apply_plan
     from .operation import carry_out
     from .operation_output import StagePrinter
 
     output = context.output
-    async with context.session() as session:
-        mode, undo = Mode(options.mode.value), options.commit_confirm
-        plan = await make_plan(session, settings, mode, persist=options.persist, commit_confirm=undo)
-        if not output.json_wanted:
-            print_plan(output, plan)
-            output.line()
-        if plan.blocked:
-            return refuse_blocked(context, plan)
-        consent(context, options.yes, "Apply this?")
-        work = apply_plan(
-            session,
-            plan,
-            # What the command line does not ask for is left to the configuration.
-            rollback_on_failure=options.rollback_on_failure or None,
-            drain=options.drain or None,
-            on_event=StagePrinter(output),
-        )
-        return await carry_out(context, work)
+    if not output.json_wanted:
+        print_plan(output, plan)
+        output.line()
+    if plan.blocked:
+        return refuse_blocked(context, plan)
+    consent(context, options.yes, question)
+    work = apply_plan(
+        session,
+        plan,
+        # What the command line does not ask for is left to the configuration.
+        rollback_on_failure=options.rollback_on_failure or None,
+        drain=options.drain or None,
+        on_event=StagePrinter(output),
+        what=context.name,
+    )
+    return await carry_out(context, work)
 
 
 def refuse_blocked(context: Context, plan: Plan) -> ExitCode:

@@ -181,6 +181,16 @@ async def dangling_drop_in(scene: Scene) -> Ended:
     return await scene.console.apply()
 
 
+async def hidden_edit_is_said(scene: Scene, ended: Ended) -> Ended:
+    """The script's text is what must stay, since the console may not undo another's edit; a drop-in that hides it is drift."""
+    rebase(scene, f"/etc/systemd/system/{UNIT}")
+    if ended.code == 0:
+        seen = await scene.console.run("drift")
+        assert seen.code == 3, "the drop-in hides the script's edit, and drift does not say so"
+        assert "hides" in seen.out, seen.out
+    return ended
+
+
 @fault(
     "files-script-rewrites-the-unit",
     Where.FILES,
@@ -193,13 +203,7 @@ async def script_rewrites(scene: Scene) -> Ended:
     await running.reaches("backup", "running")
     scene.exec("sed", "-i", "s/--speculative-ddtree-topk 4/--speculative-ddtree-topk 2/", f"/etc/systemd/system/{UNIT}")
     ended = await running.end()
-    # The script's text is what must stay: the console may not undo another's edit.
-    rebase(scene, f"/etc/systemd/system/{UNIT}")
-    if ended.code == 0:
-        seen = await scene.console.run("drift")
-        assert seen.code == 3, "the drop-in hides the script's edit, and drift does not say so"
-        assert "hides" in seen.out, seen.out
-    return ended
+    return await hidden_edit_is_said(scene, ended)
 
 
 @fault(
@@ -217,12 +221,7 @@ async def script_restarts(scene: Scene) -> Ended:
         f"systemctl daemon-reload; systemctl restart {UNIT}"
     )
     ended = await running.end()
-    rebase(scene, f"/etc/systemd/system/{UNIT}")
-    if ended.code == 0:
-        seen = await scene.console.run("drift")
-        assert seen.code == 3, "the drop-in hides the script's edit, and drift does not say so"
-        assert "hides" in seen.out, seen.out
-    return ended
+    return await hidden_edit_is_said(scene, ended)
 
 
 @fault(
