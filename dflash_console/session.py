@@ -136,6 +136,7 @@ class HostSession:
         await self.watcher.close()
         await self.link.close()
         await self.history.close()
+        await self.service.close()
         await self.transport.close()
 
 

@@ -155,10 +155,16 @@ class Journal:
         lines = await file.tail(limit, invocation_id)
         return (*journal, *(replace(line, cursor=str(last)) for line in lines))[-limit:]
 
+    async def close(self) -> None:
+        """End what watches the output file between two calls."""
+        if self._file is not None:
+            await self._file.close()
+
     async def _output_file(self) -> OutputFile | None:
         """The file that the output goes to now; ``None`` = the journal, or nothing that can be read."""
         output = await find_output(self._transport, await self._journal.query())
         if output != self._output:
+            await self.close()
             self._output, self._file = output, None
         if output.kind not in ("append", "truncate"):
             return None

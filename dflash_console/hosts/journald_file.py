@@ -70,6 +70,14 @@ class OutputFile:
         self._watching: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()
 
+    async def close(self) -> None:
+        """Stop watching. Left to the end of the event loop, that would be cancelled together with the command it waits for, whose
+        pipes then never close."""
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
     async def end(self) -> FilePlace:
         """The end of the file now, from which on the change of starts is watched. Raises: HostError."""
         stat = await self._look(ask=True)
@@ -102,8 +110,7 @@ class OutputFile:
         Raises:
             HostFileError: this user may not read the file.
         """
-        if self._watching is not None:
-            self._watching.cancel()
+        await self.close()
         reading = _Reading(place.offset if place is not None else 0)
         if place is not None and place.offset:
             reading.content = self._taken.get(place)
@@ -202,9 +209,7 @@ class OutputFile:
 
     async def _watch(self) -> None:
         until = time.monotonic() + WATCH_S
-        task = asyncio.current_task()
-        # A cancellation can be lost when it meets the end of a command; nobody must wait three minutes for that.
-        while time.monotonic() < until and not (task is not None and task.cancelling()):
+        while time.monotonic() < until:
             with contextlib.suppress(HostUnreachable, HostFileError):
                 await self._look(ask=True)
             await asyncio.sleep(FAST_S)

@@ -71,6 +71,13 @@ class LocalTransport:
     async def stat(self, path: str) -> FileStat:
         return await asyncio.to_thread(_stat, path)
 
+    async def mtimes(self, paths: Sequence[str]) -> dict[str, float | None]:
+        found: dict[str, float | None] = dict.fromkeys(paths)
+        for path in paths:
+            with contextlib.suppress(HostFileError):
+                found[path] = (await self.stat(path)).mtime
+        return found
+
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         await asyncio.to_thread(_write, path, data, mode)
 

@@ -226,6 +226,9 @@ class ProcessService:
         finally:
             os.close(handle)
 
+    async def close(self) -> None:
+        """Nothing goes on between two calls."""
+
     async def base_url(self) -> str | None:
         from .address import engine_address
 

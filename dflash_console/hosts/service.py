@@ -205,3 +205,6 @@ class Service(Protocol):
 
     async def base_url(self) -> str | None:
         """Where the engine's HTTP server should answer, seen from here (from its command line); ``None`` = unknown."""
+
+    async def close(self) -> None:
+        """End what goes on between two calls here; the service itself goes on."""

@@ -89,6 +89,9 @@ class SshTransport:
     async def stat(self, path: str) -> FileStat:
         return await ssh_files.stat(self._run, path)
 
+    async def mtimes(self, paths: Sequence[str]) -> dict[str, float | None]:
+        return await ssh_files.mtimes(self._run, paths)
+
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         await ssh_files.write(self._run, path, data, mode)
 

@@ -68,6 +68,20 @@ async def stat(run: Run, path: str) -> FileStat:
         raise HostError(f"stat on the host answered {done.stdout[:100]!r} about {path}; GNU coreutils are needed there") from None
 
 
+async def mtimes(run: Run, paths: Sequence[str]) -> dict[str, float | None]:
+    found: dict[str, float | None] = dict.fromkeys(paths)
+    if not paths:
+        return found
+    argv = ["stat", "-L", r"--printf=%.9Y %n\0", "--", *paths]
+    # Its status tells only that one of them is not there.
+    done = await run(argv, shown=argv, changes=False)
+    for entry in done.stdout.split(b"\0")[:-1]:
+        changed, _, name = entry.decode("utf-8", "surrogateescape").partition(" ")
+        if name in found:
+            found[name] = float(changed)
+    return found
+
+
 async def write(run: Run, path: str, data: bytes, mode: int) -> None:
     argv = ["/bin/sh", "-c", _WRITE, "write", path, f"{mode:o}", str(len(data))]
     done = await run(argv, stdin=data, shown=("write", path, f"{len(data)} bytes"), changes=True)

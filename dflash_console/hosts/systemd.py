@@ -246,6 +246,9 @@ class SystemdService:
     def lock(self, holder: str) -> AbstractAsyncContextManager[None]:
         return hold_lock(self._manager, self._unit, f"{holder} ({self._author})" if self._author else holder)
 
+    async def close(self) -> None:
+        await self._journal.close()
+
     async def base_url(self) -> str | None:
         with contextlib.suppress(HostError):
             config = await self.configuration()

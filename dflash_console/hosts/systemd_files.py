@@ -138,7 +138,7 @@ class UnitFileStore:
             "/run/systemd/system" if self._manager.scope == "system" else f"{(await self._manager.facts()).runtime}/systemd/user"
         )
         paths = [drop_ins, base, f"{runtime}/{name}", runtime]
-        return dict(zip(paths, await asyncio.gather(*(self._mtime(path) for path in paths)), strict=True))
+        return await self._transport.mtimes(tuple(paths))
 
     async def _layout(self, names: Sequence[str], fragment: str) -> UnitLayout:
         load_path = (await self._manager.facts()).load_path

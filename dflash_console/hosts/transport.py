@@ -144,6 +144,10 @@ class Transport(Protocol):
     async def stat(self, path: str) -> FileStat:
         """Raises: HostFileError."""
 
+    async def mtimes(self, paths: Sequence[str]) -> dict[str, float | None]:
+        """When each of these files and folders was changed last, all at one look; ``None`` = it cannot be seen. For what is
+        looked at every second. Raises: HostUnreachable."""
+
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         """Replace the file whole or not at all (temporary file in the same folder, fsync, rename), keeping owner and mode
         of a file that exists. Raises: HostFileError."""

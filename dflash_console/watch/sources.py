@@ -51,20 +51,8 @@ class Sources:
 
     async def changed_since(self, config: ServiceConfig) -> bool:
         """Whether a configuration file was written, removed or replaced since ``config`` was read."""
-        for source in config.sources:
-            try:
-                if (await self._transport.stat(source.path)).mtime != source.mtime:
-                    return True
-            except HostFileError:
-                return True
-        for folder, changed in config.folders.items():
-            try:
-                now: float | None = (await self._transport.stat(folder)).mtime
-            except HostFileError:
-                now = None
-            if now != changed:
-                return True
-        return False
+        known = {source.path: source.mtime for source in config.sources} | dict(config.folders)
+        return await self._transport.mtimes(tuple(known)) != known
 
     async def process(self, pid: int) -> ProcessEvidence:
         """What ``/proc`` shows of the main process."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from dflash_console.hosts.journald import Journal
-from dflash_console.hosts.transport import HostError
+from dflash_console.hosts.transport import HostError, Transport
 from tests.testhost import TestHost
 
 from .inside import InsideTransport
@@ -15,6 +16,21 @@ from .systemd_rig import UserTransport
 from .test_journal import following, install, invocation_of, on
 
 pytestmark = pytest.mark.slow
+OpenJournal = Callable[[Transport, str], Journal]
+
+
+@pytest.fixture
+async def open_journal() -> AsyncIterator[OpenJournal]:
+    """Journals that are closed when the test ends."""
+    opened: list[Journal] = []
+
+    def open_one(transport: Transport, unit: str) -> Journal:
+        opened.append(Journal(transport, unit))
+        return opened[-1]
+
+    yield open_one
+    for journal in opened:
+        await journal.close()
 
 
 async def all_of(journal: Journal) -> None:
@@ -40,10 +56,12 @@ async def pid_of(host: TestHost, unit: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["append", "truncate"])
-async def test_lines_of_a_restart_are_given_to_the_start_that_printed_them(testhost: TestHost, kind: str) -> None:
+async def test_lines_of_a_restart_are_given_to_the_start_that_printed_them(
+    testhost: TestHost, open_journal: OpenJournal, kind: str
+) -> None:
     unit = install(testhost, STARTS, f"StandardOutput={kind}:/var/log/%N.log")
     transport = InsideTransport(testhost)
-    journal = Journal(transport, unit)
+    journal = open_journal(transport, unit)
     await on(testhost, "systemctl", "start", unit)
     old, old_pid = await invocation_of(testhost, unit), (await pid_of(testhost, unit)).strip()
     await asyncio.sleep(0.5)
@@ -74,12 +92,14 @@ async def test_lines_of_a_restart_are_given_to_the_start_that_printed_them(testh
     assert not seen.texts("gap")
 
 
-async def test_a_reader_that_comes_later_takes_no_line_of_an_appended_file_for_this_starts(testhost: TestHost) -> None:
+async def test_a_reader_that_comes_later_takes_no_line_of_an_appended_file_for_this_starts(
+    testhost: TestHost, open_journal: OpenJournal
+) -> None:
     unit = install(testhost, "print('which start?')\ntime.sleep(60)\n", "StandardOutput=append:/var/log/%N.log")
     await on(testhost, "systemctl", "start", unit)
     try:
         await asyncio.sleep(0.5)
-        journal = Journal(InsideTransport(testhost), unit)
+        journal = open_journal(InsideTransport(testhost), unit)
         lines = {line.text: line for line in await journal.lines()}
         assert lines["which start?"].invocation_id is None
         start = await invocation_of(testhost, unit)
@@ -91,13 +111,15 @@ async def test_a_reader_that_comes_later_takes_no_line_of_an_appended_file_for_t
         await on(testhost, "systemctl", "stop", unit)
 
 
-async def test_a_file_that_each_start_empties_is_this_starts_from_its_first_line(testhost: TestHost) -> None:
+async def test_a_file_that_each_start_empties_is_this_starts_from_its_first_line(
+    testhost: TestHost, open_journal: OpenJournal
+) -> None:
     unit = install(testhost, "print('mine')\ntime.sleep(60)\n", "StandardOutput=truncate:/var/log/%N.log")
     await on(testhost, "systemctl", "start", unit)
     try:
         await asyncio.sleep(0.5)
         start = await invocation_of(testhost, unit)
-        journal = Journal(InsideTransport(testhost), unit)
+        journal = open_journal(InsideTransport(testhost), unit)
         async with following(journal, cursor=await journal.log_start(), invocation_id=start) as seen:
             await seen.until(lambda: "mine" in seen.texts())
         assert "mine" in [line.text for line in await journal.lines(invocation_id=start)]
@@ -105,9 +127,11 @@ async def test_a_file_that_each_start_empties_is_this_starts_from_its_first_line
         await on(testhost, "systemctl", "stop", unit)
 
 
-async def test_a_file_that_is_written_over_is_said_to_be_unknown_and_no_line_of_it_is_given(testhost: TestHost) -> None:
+async def test_a_file_that_is_written_over_is_said_to_be_unknown_and_no_line_of_it_is_given(
+    testhost: TestHost, open_journal: OpenJournal
+) -> None:
     unit = install(testhost, "print('new or old?')\ntime.sleep(60)\n", "StandardOutput=file:/var/log/%N.log")
-    journal = Journal(InsideTransport(testhost), unit)
+    journal = open_journal(InsideTransport(testhost), unit)
     cursor = await journal.cursor()
     await on(testhost, "systemctl", "start", unit)
     try:
@@ -119,20 +143,22 @@ async def test_a_file_that_is_written_over_is_said_to_be_unknown_and_no_line_of_
         await on(testhost, "systemctl", "stop", unit)
 
 
-async def test_an_output_that_goes_nowhere_is_said(testhost: TestHost) -> None:
+async def test_an_output_that_goes_nowhere_is_said(testhost: TestHost, open_journal: OpenJournal) -> None:
     unit = install(testhost, "time.sleep(60)\n", "StandardOutput=null")
-    async with following(Journal(InsideTransport(testhost), unit)) as seen:
+    async with following(open_journal(InsideTransport(testhost), unit)) as seen:
         await seen.until(lambda: bool(seen.texts("console")))
     assert "StandardOutput=null" in seen.texts("console")[0]
 
 
 @pytest.mark.parametrize("how", ["emptied", "replaced"])
-async def test_a_file_that_is_rotated_under_the_reader_is_read_on_and_the_gap_is_said(testhost: TestHost, how: str) -> None:
+async def test_a_file_that_is_rotated_under_the_reader_is_read_on_and_the_gap_is_said(
+    testhost: TestHost, open_journal: OpenJournal, how: str
+) -> None:
     unit = install(testhost, "time.sleep(600)\n", f"StandardOutput=append:/var/log/{how}.log")
     await on(testhost, "systemctl", "start", unit)
     path = testhost.path(f"/var/log/{how}.log")
     try:
-        journal = Journal(InsideTransport(testhost), unit)
+        journal = open_journal(InsideTransport(testhost), unit)
         path.write_text("one\n" * 100)
         async with following(journal, cursor=await journal.cursor()) as seen:
             with path.open("a") as file:
@@ -149,7 +175,7 @@ async def test_a_file_that_is_rotated_under_the_reader_is_read_on_and_the_gap_is
         await on(testhost, "systemctl", "stop", unit)
 
 
-async def test_a_file_that_may_not_be_read_is_an_error_in_words(testhost: TestHost) -> None:
+async def test_a_file_that_may_not_be_read_is_an_error_in_words(testhost: TestHost, open_journal: OpenJournal) -> None:
     unit = install(testhost, "print('secret')\ntime.sleep(60)\n", "StandardOutput=append:/var/log/private.log", "UMask=0077")
     testhost.add_user("outsider")
     await on(testhost, "usermod", "-aG", "systemd-journal", "outsider")
@@ -158,7 +184,7 @@ async def test_a_file_that_may_not_be_read_is_an_error_in_words(testhost: TestHo
     path.chmod(0o600)
     await on(testhost, "systemctl", "start", unit)
     try:
-        journal = Journal(UserTransport(testhost, user="outsider"), unit)
+        journal = open_journal(UserTransport(testhost, user="outsider"), unit)
         with pytest.raises(HostError, match=r"private\.log.*[Pp]ermission denied"):
             await asyncio.wait_for(all_of(journal), 20)
     finally:

@@ -64,6 +64,17 @@ async def test_what_is_written_is_read_back_byte_for_byte(folder: str, testhost:
         assert await host.read(path) == b""
 
 
+async def test_the_times_of_many_files_are_seen_at_one_look_as_one_by_one(folder: str) -> None:
+    async with over_ssh("gpu") as host:
+        odd, missing = f"{folder}/-a\nb \udcff", f"{folder}/missing"
+        await host.write(odd, b"x")
+        before = len(host.commands.records())
+        found = await host.mtimes([odd, missing, folder])
+        assert len(host.commands.records()) == before + 1
+        assert found == {odd: (await host.stat(odd)).mtime, missing: None, folder: (await host.stat(folder)).mtime}
+        assert await host.mtimes([]) == {}
+
+
 async def test_files_without_a_size_are_read_to_their_end(folder: str) -> None:
     async with over_ssh("gpu") as host:
         assert b"systemd" in await host.read("/proc/1/cmdline")
