@@ -13,8 +13,9 @@ from contextlib import AbstractAsyncContextManager
 from ..evidence.journal import LogLine
 from ..evidence.unit_command import CommandView, expand_loaded, specifier_values, view_command
 from ..evidence.unit_drop_in import NAME, RebaseError, Shadow, find_shadow, rebase
-from ..evidence.unit_edit import Places, UnitEditError, write_command
+from ..evidence.unit_edit import UnitEditError, write_command
 from ..evidence.unit_specifiers import UnitName, replace_specifiers
+from ..evidence.unit_step import Places
 from .address import engine_address
 from .journald import Journal
 from .service import ConfigSource, FileEdit, RunState, ServiceConfig, ServiceState, Texts

@@ -17,7 +17,8 @@ from dflash_console.evidence.unit_drop_in import (
     read_marker,
     rebase,
 )
-from dflash_console.evidence.unit_edit import Places, write_command
+from dflash_console.evidence.unit_edit import write_command
+from dflash_console.evidence.unit_step import Places
 
 UNIT = "/etc/systemd/system/e.service"
 DROP_IN = "/etc/systemd/system/e.service.d/zz-ddtree-console.conf"

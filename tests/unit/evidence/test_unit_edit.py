@@ -10,7 +10,8 @@ from dflash_console.evidence.command import set_flag
 from dflash_console.evidence.unit import UnitSource, read_unit
 from dflash_console.evidence.unit_command import EnvText, UnitFiles, view_command
 from dflash_console.evidence.unit_drop_in import find_shadow, read_marker
-from dflash_console.evidence.unit_edit import Places, UnitEditError, write_command
+from dflash_console.evidence.unit_edit import UnitEditError, write_command
+from dflash_console.evidence.unit_step import Places
 from dflash_console.evidence.unit_words import literal_word
 from dflash_console.knobs import KNOBS, Value
 
