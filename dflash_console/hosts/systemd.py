@@ -11,17 +11,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from ..evidence.journal import LogLine
-from ..evidence.unit_command import CommandView, expand_loaded, specifier_values, view_command
-from ..evidence.unit_drop_in import NAME, RebaseError, Shadow, find_shadow, rebase
-from ..evidence.unit_edit import UnitEditError, write_command
-from ..evidence.unit_specifiers import UnitName, replace_specifiers
-from ..evidence.unit_step import Places
+from ..evidence.unit_drop_in import NAME
+from ..evidence.unit_specifiers import UnitName
 from .address import engine_address
 from .journald import Journal
-from .service import ConfigSource, FileEdit, RunState, ServiceConfig, ServiceState, Texts
+from .service import FileEdit, RunState, ServiceConfig, ServiceState, Texts
 from .systemd_access import Privileges, find_privileges
 from .systemd_audit import append_audit_line
-from .systemd_files import FoundFiles, UnitFileStore
+from .systemd_config import UnitConfiguration
+from .systemd_files import UnitFileStore
 from .systemd_jobs import UnitJobs
 from .systemd_lock import hold_lock
 from .systemd_manager import Manager, Scope, said_lines
@@ -32,8 +30,6 @@ from .transport import HostError, HostFileError, HostUnreachable, Transport
 _VERIFY = ("systemd-analyze", "verify", "--man=no")
 _STRICT = "--recursive-errors=no"
 """Without it some broken units are only warned about; systemd before 250 does not know it."""
-_NOT_OURS = ("/usr/", "/run/", "/proc/", "/dev/")
-"""An environment file there is a package's or a generator's."""
 
 
 class SystemdService:
@@ -57,7 +53,7 @@ class SystemdService:
         self._jobs = UnitJobs(self._manager, self._unit, job_timeout=job_timeout)
         self._journal = Journal(transport, self._unit, scope=scope, sudo=scope == "system")
         self._home = self._folder = ""
-        self._found: FoundFiles | None = None
+        self._read: UnitConfiguration | None = None
 
     @property
     def unit(self) -> str:
@@ -91,73 +87,29 @@ class SystemdService:
             raise HostFileError(self._unit, f"{state.detail} on {self._transport.name}", missing=True)
         names = [self._unit, *(name for name in shown.get("Names", "").split() if name != self._unit)]
         found = await self._files.find(names, shown.get("FragmentPath", ""))
-        self._found = found
-        view = view_command(found.files)
-        loaded_raw = await self._manager.loaded(self._unit)
-        loaded = expand_loaded(loaded_raw.argv, view, loaded_raw.environment) if loaded_raw is not None else None
-        command = view.argv
-        problems = [*found.unreadable.values(), *view.problems]
-        if view.unit.refused and not found.unreadable:
-            problems.append(f"{found.layout.fragment or self._unit}: {view.unit.refused}")
-        problems += _missing_files(found, view)
-        if shown.get("LoadState") == "masked":
-            # The mask is an empty file in the unit's place: whatever that lacks, this is why.
-            problems.insert(0, f"{self._unit}: {service_state(self._unit, shown).detail}")
-        if found.unreadable and loaded is not None:
-            # What systemd has loaded is known to anyone; a guess from a part of the files would not be.
-            command = loaded
-        shadow = find_shadow(found.files, self.drop_in)
-        return ServiceConfig(
-            sources=tuple(ConfigSource(path, text, found.mtimes.get(path)) for path, text in _texts(found).items()),
-            command=command,
-            loaded=loaded,
-            environment={name: entry.value for name, entry in view.environment.items()},
-            problems=tuple(problems),
-            shadowed=_shadow_words(shadow) if shadow is not None else "",
-            command_path=view.command.path if view.command is not None else "",
-            folders={**await self._files.folders(self._folder), **dict.fromkeys(found.absent)},
-        )
+        read = UnitConfiguration(self._unit, self.drop_in, self._author, found)
+        self._read = read
+        return read.shown(shown, await self._manager.loaded(self._unit), await self._files.folders(self._folder))
 
     def target(self, config: ServiceConfig) -> str:
         return self.drop_in
 
     def edits(self, config: ServiceConfig, command: tuple[str, ...]) -> tuple[FileEdit, ...]:
-        found = self._read()
-        try:
-            changed = write_command(found.files, self._places(found), command)
-        except UnitEditError as error:
-            raise HostError(str(error)) from None
-        return _edits(found, {path: changed.text(path) for path in (*_texts(found), self.drop_in)})
+        return self._last_read().edits(command)
 
     def rebase(self) -> tuple[FileEdit, ...]:
-        """The edits that carry the console's drop-in over to the unit as it is now. Raises: HostError: both changed the same."""
-        found = self._read()
-        try:
-            changed = rebase(found.files, self.drop_in, self._author)
-        except RebaseError as error:
-            raise HostError(str(error)) from None
-        return _edits(found, {self.drop_in: changed.text(self.drop_in)})
+        return self._last_read().rebase()
 
     def release(self) -> tuple[FileEdit, ...]:
-        """The edit that removes the console's drop-in, so that the unit's own command is in effect; none when there is none."""
-        found = self._read()
-        return _edits(found, {self.drop_in: None})
+        return self._last_read().release()
 
     def restorable(self, config: ServiceConfig) -> Texts:
-        found = self._read()
-        ours = {self.drop_in, *self._places(found).own}
-        return {self.drop_in: None} | {path: text for path, text in _texts(found).items() if path in ours}
+        return self._last_read().restorable()
 
     async def command_with(self, texts: Texts) -> tuple[str, ...]:
-        if self._found is None:
+        if self._read is None:
             await self.configuration()
-        files = self._read().files
-        for path, text in texts.items():
-            files = files.with_text(path, text)
-        view = view_command(files)
-        if view.unit.refused or not view.argv:
-            raise HostError(f"{self._unit}: {view.unit.refused or 'there is no command in it'}")
-        return view.argv
+        return self._last_read().command_with(texts)
 
     async def read(self, path: str) -> bytes:
         return await self._files.read(path)
@@ -272,18 +224,10 @@ class SystemdService:
         """The console's own drop-in, which may not exist."""
         return f"{self._folder}/{NAME}"
 
-    def _read(self) -> FoundFiles:
-        if self._found is None:
+    def _last_read(self) -> UnitConfiguration:
+        if self._read is None:
             raise HostError(f"the configuration of {self._unit} has not been read yet")
-        return self._found
-
-    def _places(self, found: FoundFiles) -> Places:
-        own = {source.path for source in found.files.sources[1:] if source.path.rpartition("/")[0] == self._folder}
-        env = {file.path for file in found.files.env_files if file.text is not None and not file.path.startswith(_NOT_OURS)}
-        # Named without a specifier in a template: every instance reads that file.
-        named = {file.path for file in view_command(found.files).unit.environment_files}
-        shared = env & named if UnitName(self._unit).instance else set()
-        return Places(self.drop_in, frozenset(own | env), frozenset(shared), self._author)
+        return self._read
 
     async def _text_now(self, path: str) -> str | None:
         try:
@@ -295,7 +239,7 @@ class SystemdService:
 
     async def _mode(self) -> int:
         """Of a new drop-in: a unit that others may not read (it holds a key) gets a drop-in that they may not read either."""
-        found = self._found
+        found = self._read.found if self._read is not None else None
         if found is not None and found.layout.fragment:
             with contextlib.suppress(HostFileError):
                 return (await self._transport.stat(found.layout.fragment)).mode & 0o644 | 0o600
@@ -309,41 +253,3 @@ def full_name(unit: str) -> str:
     if not allowed or len(name) > 255 or name.startswith((".", "-", "@")) or UnitName(name).stem.endswith("@"):
         raise HostError(f"{unit!r} is no service's name; a template needs its instance (sgl@a.service)")
     return name
-
-
-def _missing_files(found: FoundFiles, view: CommandView) -> list[str]:
-    values = specifier_values(found.files)
-    named = [(file, replace_specifiers(file.path, values).value) for file in view.unit.environment_files if not file.optional]
-    return [
-        f"{file.named_in}:{file.line}: {path} does not exist, so systemd cannot start the unit"
-        for file, path in named
-        if path in found.absent
-    ]
-
-
-def _shadow_words(shadow: Shadow) -> str:
-    changed = f" ({shadow.words})" if shadow.words else ""
-    return (
-        f"{shadow.path} hides a change of the unit's own command{changed}: rebase it to take the change over, or release it to "
-        "go back to the unit's own command"
-    )
-
-
-def _texts(found: FoundFiles) -> dict[str, str]:
-    """The unit, its drop-ins and its environment files, in this order."""
-    env = {file.path: file.text for file in found.files.env_files if file.text is not None}
-    return {source.path: source.text for source in found.files.sources} | env
-
-
-def _edits(found: FoundFiles, texts: Mapping[str, str | None]) -> tuple[FileEdit, ...]:
-    edits = []
-    for path, text in texts.items():
-        old = found.files.text(path)
-        if old == text:
-            continue
-        if "\ufffd" in (old or "") + (text or ""):
-            raise HostError(
-                f"{path} holds bytes that are no UTF-8: it cannot be edited here without losing them; edit it by hand"
-            )
-        edits.append(FileEdit(path, old, text))
-    return tuple(edits)
