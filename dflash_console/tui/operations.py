@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..apply.records import ApplyResult, StageEvent
     from ..knobs import Value
     from ..plan import Mode, Plan
-    from .app import ConsoleApp
+    from .host_app import HostApp
     from .link import HostLink, OnStage
     from .screens.apply import ApplyScreen
 
@@ -32,7 +32,7 @@ WORDS = {
 class Operations:
     """At most one operation at a time. Its worker belongs to the application, so it goes on whatever screen is open."""
 
-    def __init__(self, app: ConsoleApp) -> None:
+    def __init__(self, app: HostApp) -> None:
         self._app = app
         self._model = app.model
         self._watching = app.watching

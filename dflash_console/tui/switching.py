@@ -9,10 +9,10 @@ from textual.widgets import ContentSwitcher
 from .screens.dashboard import DashboardPane
 
 if TYPE_CHECKING:
-    from .app import ConsoleApp
+    from .host_app import HostApp
 
 
-async def fresh_panes(app: ConsoleApp) -> None:
+async def fresh_panes(app: HostApp) -> None:
     """Put a new dashboard in place of all numbered screens, whose figures, answers and lines were another host's."""
     while len(app.screen_stack) > 1:
         app.pop_screen()
@@ -27,7 +27,7 @@ async def fresh_panes(app: ConsoleApp) -> None:
     app.pane.focus_default()
 
 
-def ask_for_unit(app: ConsoleApp, units: tuple[str, ...]) -> None:
+def ask_for_unit(app: HostApp, units: tuple[str, ...]) -> None:
     """The host has several units: the one that is chosen is opened."""
     from .screens.choose import ChooseScreen
 
@@ -40,7 +40,7 @@ def ask_for_unit(app: ConsoleApp, units: tuple[str, ...]) -> None:
     app.push_screen(ChooseScreen("Units", f"{host} has several units. Which one?", units), chosen)
 
 
-async def open_host(app: ConsoleApp, host: str, unit: str | None = None) -> None:
+async def open_host(app: HostApp, host: str, unit: str | None = None) -> None:
     """Show another of the configured hosts."""
     fleet = app.fleet
     if fleet is not None:

@@ -13,7 +13,7 @@ from . import messages
 from .series import SPANS
 
 if TYPE_CHECKING:
-    from .app import ConsoleApp
+    from .host_app import HostApp
     from .link import HostLink, UnknownHostKey
 
 FIRST_PAUSE_S = 2.0
@@ -25,7 +25,7 @@ OpenLink = Callable[[], Awaitable["HostLink"]]
 class Watching:
     """Posts what it finds to the console, each message signed with itself: one that comes late is known as an old host's."""
 
-    def __init__(self, app: ConsoleApp, open_link: OpenLink, host: str = "", unit: str | None = None) -> None:
+    def __init__(self, app: HostApp, open_link: OpenLink, host: str = "", unit: str | None = None) -> None:
         """``host``: its name, as far as it is known before it answers."""
         self._app = app
         self._open_link = open_link
