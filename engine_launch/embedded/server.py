@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -46,6 +46,7 @@ from engine_launch.embedded.tokenizer import Tokenizer
 HEALTH_TIMEOUT = 20.0
 """Seconds in which ``/health_generate`` must see a token."""
 MAX_ROUNDS = 1000
+MAX_DIGITS = 20
 MODEL_PATH = "/v1/models/{model:path}"
 
 logger = logging.getLogger(LOGGER_NAME)
@@ -109,6 +110,7 @@ class Server:
                 BodyError: _bad_body,
                 EngineError: _refused,
                 EngineUnavailable: _unavailable,
+                ClientDisconnect: _gone,
             },
         )
 
@@ -182,7 +184,8 @@ class Server:
     async def rounds(self, request: Request) -> Response:
         """The newest draft-and-verify rounds of requests that asked for them, oldest first."""
         text = request.query_params.get("limit", "50")
-        if not text.isdecimal() or not 1 <= int(text) <= MAX_ROUNDS:
+        # Python refuses to read a number of thousands of digits with an exception of its own.
+        if not text.isdecimal() or len(text) > MAX_DIGITS or not 1 <= int(text) <= MAX_ROUNDS:
             raise BadRequest(f"limit must be a number from 1 to {MAX_ROUNDS}.", "limit")
         return JsonResponse({"rounds": rounds_json(self._engine.recent_rounds(int(text)), self._tokenizer)})
 
@@ -341,6 +344,11 @@ async def _unavailable(request: Request, error: Exception) -> Response:
 async def _bad_body(request: Request, error: Exception) -> Response:
     assert isinstance(error, BodyError)
     return openai_error(str(error), status=error.status)
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    # Left while its body was on its way: nobody reads the answer, but it must not look like an error of the server's.
+    return Response(status_code=CLIENT_GONE)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -54,6 +54,8 @@ class Answer:
         self.sent = 0.0
         """Of the first event that left; 0 until then."""
         self.finished = 0.0
+        self.submitted = False
+        """The engine has taken it: until then its id may be that of another client's request."""
         self.done = False
         self._text = text
 
@@ -104,6 +106,7 @@ class AnswerSet:
             for answer in self.answers:
                 answer.dispatched = time.time()
                 self._engine.submit(answer.request, self._listener(answer))
+                answer.submitted = True
         except EngineError:
             self.abort()
             raise
@@ -166,4 +169,5 @@ class AnswerSet:
         for answer in self.answers:
             if not answer.done:
                 answer.done = True
-                self._engine.abort(answer.request.rid)
+                if answer.submitted:
+                    self._engine.abort(answer.request.rid)

@@ -60,6 +60,18 @@ def test_body_that_never_comes_is_408_and_nobody_else_waits(server: Running) -> 
         assert 0.4 < time.monotonic() - begun < 5
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_client_that_leaves_in_the_middle_of_its_body_is_no_error_of_the_server(
+    server: Running, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    with connect(server) as leaving:
+        leaving.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{{".encode())
+        leaving.shutdown(socket.SHUT_WR)
+        assert leaving.recv(100) == b""
+    assert server.client.get("/health").status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_answer_may_take_longer_than_a_body(engine: ScriptedEngine, server: Running) -> None:
     engine.script = Script(answer=b"slow", step=1, pause=0.25)
     for stream in (False, True):

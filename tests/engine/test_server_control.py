@@ -186,6 +186,11 @@ def test_unknown_path_and_method(server: Running) -> None:
     assert server.client.get("/metrics").status_code == 404, "metrics must be asked for with --enable-metrics"
 
 
+@pytest.mark.parametrize("limit", ["0", "1001", "-1", "x", "", "9" * 5000])
+def test_number_of_rounds_is_bounded(server: Running, limit: str) -> None:
+    assert server.client.get("/ddtree/rounds", params={"limit": limit}).status_code == 400
+
+
 def test_rounds_come_with_the_texts_of_their_tokens(engine: ScriptedEngine, server: Running) -> None:
     record = RoundRecord(
         round=7,
@@ -326,6 +331,15 @@ def test_abort_by_the_id_of_a_call_ends_all_its_copies_and_by_that_of_a_copy_one
         server.post("/abort_request", {"rid": rid})
         # An earlier test's stream may only now be closing.
         assert [one for one in engine.aborted if one.startswith(call)] == ended
+
+
+def test_refused_request_leaves_the_running_one_of_the_same_id_alone(engine: ScriptedEngine, server: Running) -> None:
+    body = {"text": "x", "rid": "same", "stream": True, "sampling_params": {"max_new_tokens": 400}}
+    with server.client.stream("POST", "/generate", json=body) as response:
+        next(response.iter_lines())
+        engine.script.refuse = "a request with the id 'same' is already running"
+        assert server.post("/generate", {"text": "y", "rid": "same"}).status_code == 400
+        assert engine.aborted == []
 
 
 def test_abort_all_ends_every_answer(engine: ScriptedEngine, server: Running) -> None:
