@@ -19,12 +19,12 @@ from ..hosts.transport import HostError
 from ..knobs import PLAIN
 from ..state import Aged, HostState, Rates
 from .board import OnState, StateBoard
+from .log_fold import LogFold
+from .notes import Notes
 
 if TYPE_CHECKING:
     from ..evidence.journal import LogLine
-    from ..evidence.log_events import DecodeBatch
-    from ..evidence.start_log import StartLog
-    from ..history import History, Sample
+    from ..history import History
     from ..hosts.http import EngineHttp, HttpFailure
     from ..hosts.service import ServiceConfig, ServiceState
     from .meters import Meters
@@ -53,17 +53,12 @@ class Watcher:
     ) -> None:
         self._sources = sources
         self._interval = interval_s
-        self._history = history
-        self._key = history_key or f"{host}/{sources.service.unit}"
+        self._notes = Notes(history, history_key or f"{host}/{sources.service.unit}")
         self._next = self._shown = HostState(host, sources.service.unit, embedded=embedded)
         self._board = StateBoard(self._next)
         self._made_meters: Meters | None = None
-        self._made_log: StartLog | None = None
-        self._log_invocation: str | None = None
-        self._decode_seen = 0
+        self._fold = LogFold()
         self._slow_at = 0.0
-        self._hot_seen = 0
-        self._hot_read = 0
         self._problems: dict[str, str] = {}
         self._failure: HttpFailure | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -219,7 +214,7 @@ class Watcher:
         from ..hosts.http import HttpFailure
 
         invocation = self._invocation()
-        read_before = self._start_log.lines if self._log_invocation == invocation else 0
+        read_before = self._fold.lines_of(invocation)
         info = await self._read("server", self._sources.server(http))
         if info is None:
             if self._failure in (HttpFailure.NOT_LISTENING, HttpFailure.SILENT):
@@ -244,14 +239,11 @@ class Watcher:
         if sample is None or invocation != self._invocation():
             return sample is not None
         moment = time.monotonic()
-        rates = self._meters.rates.add(sample, moment, self._decode_line())
+        rates = self._meters.rates.add(sample, moment, self._fold.new_decode_line())
         self._set(metrics=Aged(sample, moment), rates=rates)
-        if self._history is not None:
-            self._history.add_sample(self._key, _sample(rates, time.time()))
-            server = self._next.server.value if self._next.server else None
-            baseline = self._meters.baseline.add(rates, plain=server is not None and server.algorithm == PLAIN, at=time.time())
-            if baseline is not None:
-                self._history.set_baseline(self._key, baseline)
+        server = self._next.server.value if self._next.server else None
+        plain = server is not None and server.algorithm == PLAIN
+        self._notes.note_rates(rates, self._meters.baseline, plain=plain)
         return True
 
     async def _gpu_loop(self) -> None:
@@ -290,39 +282,32 @@ class Watcher:
                 self._log_read.set()
                 self._publish()
                 await asyncio.sleep(self._interval)
-                # Everything is read again from the start's first line, so nothing is counted twice.
-                self._made_log = None
+                self._fold.begin_again()
 
     def _take_lines(self, lines: tuple[LogLine, ...]) -> None:
         self._problems.pop("log", None)
-        for line in lines:
-            if line.invocation_id and line.invocation_id != self._log_invocation:
-                self._made_log = None
-                self._log_invocation = line.invocation_id
-                self._hot_seen = 0
-            if line.invocation_id == self._log_invocation:
-                self._made_log = self._start_log.add(line)
-        self._note_hot_changes()
-        service = self._next.service
-        if service is not None and service.value.invocation_id == self._log_invocation:
-            known = None if self._next.log is None else self._next.log.value
-            self._set(log=_now(self._start_log))
-            if known is None or known.told() != self._start_log.told():
-                self._publish()
-        if len(self._start_log.hot_changes) != self._hot_read:
+        self._fold.take(lines)
+        changes = self._fold.new_changes()
+        self._notes.note_changes(changes)
+        if changes:
             # What is in effect changed, so what the server says of it is old.
-            self._hot_read = len(self._start_log.hot_changes)
             self._slow_at = 0.0
+        service = self._next.service
+        if service is not None and service.value.invocation_id == self._fold.invocation:
+            known = None if self._next.log is None else self._next.log.value
+            self._set(log=_now(self._fold.log))
+            if known is None or known.told() != self._fold.log.told():
+                self._publish()
 
     def _forget_start(self, service: ServiceState) -> None:
         """Another start: nothing that was said by or about the one before is true of it."""
         if self._made_meters is not None:
             self._made_meters.rates.restart()
         self._slow_at = 0.0
-        self._decode_seen = 0
+        self._fold.forget_decode_lines()
         for source in ("server", "metrics", "loads", "process"):
             self._problems.pop(source, None)
-        mine = self._log_invocation == service.invocation_id
+        mine = self._fold.invocation == service.invocation_id
         self._set(
             server=None,
             loads=None,
@@ -330,39 +315,9 @@ class Watcher:
             process=None,
             rates=Rates(),
             ready=False,
-            log=_now(self._start_log) if mine else None,
+            log=_now(self._fold.log) if mine else None,
         )
-        if self._history is not None and service.invocation_id is not None and service.started_at is not None:
-            from ..history import Mark, MarkKind
-
-            self._history.add_mark(self._key, Mark(service.started_at, MarkKind.RESTART, f"start {service.invocation_id[:8]}"))
-
-    def _note_hot_changes(self) -> None:
-        changes = self._start_log.hot_changes
-        for point in changes[self._hot_seen :]:
-            if point.change.accepted and point.at is not None and self._history is not None:
-                from ..history import Mark, MarkKind
-
-                self._history.add_mark(self._key, Mark(point.at, MarkKind.HOT, f"{point.change.name} {point.change.new}"))
-        self._hot_seen = len(changes)
-
-    def _decode_line(self) -> DecodeBatch | None:
-        """The newest decode line since the last sample, unless it counts idle time."""
-        new = [point for point in self._start_log.decode if point.number > self._decode_seen]
-        if not new:
-            return None
-        self._decode_seen = new[-1].number
-        return None if new[-1].after_idle else new[-1].batch
-
-    @property
-    def _start_log(self) -> StartLog:
-        """The fold over the log of this start. Made when a line or a figure needs it: a service's state is shown before that,
-        and does not wait for the imports."""
-        if self._made_log is None:
-            from ..evidence.start_log import StartLog
-
-            self._made_log = StartLog()
-        return self._made_log
+        self._notes.note_start(service)
 
     @property
     def _meters(self) -> Meters:
@@ -405,16 +360,3 @@ class Watcher:
 
 def _now(value: T) -> Aged[T]:
     return Aged(value, time.monotonic())
-
-
-def _sample(rates: Rates, at: float) -> Sample:
-    from ..history import Sample
-
-    return Sample(
-        at,
-        decode_tok_s=rates.decode_tok_s,
-        commit_length=None if rates.commit_stale else rates.commit_length,
-        running=rates.running,
-        queued=rates.queued,
-        kv_usage=rates.kv_usage,
-    )
