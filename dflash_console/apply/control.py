@@ -18,11 +18,12 @@ from .confirmed import ConfirmedStore
 from .drain import drain as drain_requests
 from .earlier import way_back
 from .edited import plan_rollback
-from .engine import apply_plan, default_timeouts, remember
+from .engine import apply_plan, default_timeouts
 from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity, pending_operations
 from .operation import Operation
 from .patience import lost_link
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
+from .remember import remember
 from .start import identify
 from .undo import call_off_foreign
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 
-from ..evidence.file_edits import digests_digest, new_texts, old_texts, reverse_edits, text_digest, texts_digest
-from ..evidence.secrets import mask_text
-from ..history import Mark, MarkKind, OperationRow
+from ..evidence.file_edits import digests_digest, new_texts, old_texts, reverse_edits, texts_digest
 from ..hosts.http import EngineHttp
-from ..hosts.transport import HostError, HostFileError
-from ..knobs import KNOBS, Value, show_value
+from ..hosts.transport import HostError
+from ..knobs import KNOBS
 from ..plan import Mode, Plan
 from ..proof import KnobProof
 from ..session import HostSession
 from . import hot, restart
-from .audit import append_audit, audit_record, who
+from .audit import who
+from .checks import check_plan
 from .confirmed import ConfirmedStore
 from .hot import HotApply, take_back, values_before
 from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity
@@ -26,10 +24,9 @@ from .judge import overall
 from .operation import Operation
 from .patience import LinkLost, lost_link
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
+from .remember import remember, setting_words
 from .restart import RestartApply
 from .revert import put_files_back, revert_restart
-from .undo import call_off_foreign, foreign_timer
-from .writing import texts_now
 
 
 async def apply_plan(
@@ -145,55 +142,12 @@ class _Run:
 
     async def _change(self, *, rollback: bool, drain: bool) -> ApplyResult:
         try:
-            await self._check()
+            await check_plan(self._session, self._plan, self._operation, rolling_back=self._what == "rollback")
         except StageFailed as error:
             return self._operation.result(error.verdict, error.reason, failed=error)
         if self._plan.mode is Mode.HOT:
             return await self._hot(rollback=rollback)
         return await self._restart(rollback=rollback, drain=drain)
-
-    async def _check(self) -> None:
-        """Nothing that the plan was made from may have changed since."""
-        plan, session = self._plan, self._session
-        async with self._operation.stage("checks", Verdict.REFUSED) as notes:
-            if session.read_only:
-                raise StageFailed(Verdict.REFUSED, "the console is read-only: start it without --read-only to change anything")
-            if plan.blocked:
-                raise StageFailed(Verdict.REFUSED, plan.errors[0].message)
-            for path, digest in plan.digests.items():
-                try:
-                    found: str | None = text_digest((await session.service.read(path)).decode("utf-8", "replace"))
-                except HostFileError:
-                    found = None
-                if found != digest:
-                    raise StageFailed(Verdict.REFUSED, f"{path} was changed since the plan was made; plan again")
-            await self._same_files()
-            await self._no_timer()
-            state = await session.service.state()
-            if plan.mode is Mode.HOT and state.invocation_id != plan.invocation_id:
-                raise StageFailed(Verdict.REFUSED, "the engine was restarted since the plan was made; plan again")
-            warned = f", {len(plan.warnings)} warnings" if plan.warnings else ""
-            notes.evidence = f"{len(plan.digests)} files unchanged since the plan{warned}"
-
-    async def _same_files(self) -> None:
-        """Files that came since the plan was made: where it writes, and wherever they make the unit run another command."""
-        plan, service = self._plan, self._session.service
-        now = await texts_now(service, [edit.path for edit in plan.edits])
-        for edit in plan.edits:
-            if now[edit.path] != edit.old:
-                raise StageFailed(Verdict.REFUSED, f"{edit.path} was changed since the plan was made; plan again")
-        if plan.mode is Mode.RESTART and (config := await service.configuration()).command != plan.old_command:
-            reason = (
-                f"the unit's command was changed since the plan was made (by {config.command_path or 'another file'}); plan again"
-            )
-            raise StageFailed(Verdict.REFUSED, reason)
-
-    async def _no_timer(self) -> None:
-        """The timer of an earlier change, left by a console that is gone, must not fire into this one."""
-        if self._what == "rollback":
-            await call_off_foreign(self._session)
-        elif words := await foreign_timer(self._session):
-            raise StageFailed(Verdict.REFUSED, words)
 
     async def _restart(self, *, rollback: bool, drain: bool) -> ApplyResult:
         steps = RestartApply(self._session, self._plan, self._operation, self._journal, self._timeouts)
@@ -297,28 +251,6 @@ class _Run:
     async def _remember(self, result: ApplyResult) -> None:
         settings = setting_words({change.knob: change.new for change in self._plan.changes})
         await remember(self._session, result, self._what, settings, self._why, self._operation.stage_seconds())
-
-
-async def remember(
-    session: HostSession, result: ApplyResult, what: str, settings: str, why: str, stages: Mapping[str, float]
-) -> None:
-    """Note a finished operation in history, in the audit file here and in the one on the host."""
-    now = time.time()
-    row = OperationRow(now, result.operation_id, what, result.verdict.value, result.reason, result.seconds, stages)
-    session.history.add_operation(session.key, row)
-    kind = MarkKind.APPLY if result.confirmed else MarkKind.FAILURE
-    session.history.add_mark(session.key, Mark(now, kind, f"{what} {settings}".strip() + f": {result.verdict.value}"))
-    record = audit_record(what=what, service=session.key, result=result, settings=settings, why=why)
-    append_audit(session.paths.audit_file, record)
-    # A host that cannot be reached, or has no room, loses the line, not the operation.
-    with contextlib.suppress(HostError):
-        await session.service.audit(record)
-
-
-def setting_words(settings: Mapping[str, Value | None]) -> str:
-    """``draft_window=512 tree_budget=16``, secrets masked."""
-    words = (f"{name}={'(not given)' if value is None else show_value(value)}" for name, value in settings.items())
-    return mask_text(" ".join(words))
 
 
 def _success(proofs: tuple[KnobProof, ...], verdict: Verdict) -> str:

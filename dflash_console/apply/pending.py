@@ -21,13 +21,14 @@ from .answering import require_own_answers
 from .asked import asked_changes, dialect_of
 from .audit import who
 from .confirmed import ConfirmedStore
-from .engine import default_timeouts, remember, setting_words
+from .engine import default_timeouts
 from .hot import PROMPT_TOKENS, take_back
 from .journal import OperationJournal, PendingOperation, own_identity
 from .judge import judge, overall
 from .operation import Operation
 from .patience import Patience
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
+from .remember import remember, setting_words
 from .restart import RestartApply
 from .revert import backwards, put_files_back, revert_restart
 from .start import POLL_S, Before
