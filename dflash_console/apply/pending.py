@@ -1,84 +1,34 @@
-"""Operations whose console went away: look at what became of them, then go on confirming or roll back."""
+"""The ways out of an operation whose console went away: go on confirming it, roll it back, or leave it as it is."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ..evidence.file_edits import Texts, edits_between, new_texts, texts_digest
+from ..evidence.file_edits import edits_between, new_texts
 from ..evidence.server import parse_server_info
 from ..hosts.service import RunState
 from ..hosts.transport import HostError
 from ..knobs import KNOBS, Value, find_knob
-from ..plan import KnobChange, Mode, Plan, Predictions
-from ..proof import StartEvidence, proof_sources, proof_words, prove
+from ..plan import Mode
+from ..proof import StartEvidence, prove
 from ..session import HostSession
-from . import restart
 from .answering import require_own_answers
-from .asked import asked_changes, dialect_of
-from .audit import who
 from .confirmed import ConfirmedStore
-from .engine import default_timeouts
+from .examine import Found
 from .hot import PROMPT_TOKENS, take_back
-from .journal import OperationJournal, PendingOperation, own_identity
+from .journal import OperationJournal, PendingOperation
 from .judge import judge, overall
-from .operation import Operation
 from .patience import Patience
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
-from .remember import remember, setting_words
 from .restart import RestartApply
 from .revert import backwards, put_files_back, revert_restart
 from .start import POLL_S, Before
+from .taken_up import TakenUp
 from .undo import Undo
 from .writing import texts_now
-
-
-@dataclass(frozen=True)
-class Found:
-    """How far a cut-off operation came, by looking at the service and not at the journal alone."""
-
-    written: bool
-    """The file holds the planned text."""
-    restarted: bool
-    """Another start has happened since."""
-    foreign: bool
-    """The file holds neither the old nor the planned text: someone else changed it."""
-    running: bool
-    invocation_id: str | None
-    put_back: bool = False
-    """The timer of commit-confirm has put the configuration of before back."""
-
-
-async def examine(session: HostSession, operation: PendingOperation) -> Found:
-    """Raises: HostError."""
-    begin = operation.begin
-    state = await session.service.state()
-    now = await texts_now(session.service, begin.paths)
-    digest = texts_digest(now)
-    writes = begin.old_digest != begin.new_digest
-    timer = session.service.rollback_timer() if begin.undo_after_s is not None else None
-    half = writes and digest not in (begin.old_digest, begin.new_digest) and await _half_written(session, operation, now)
-    return Found(
-        written=writes and (half or digest == begin.new_digest),
-        restarted=state.invocation_id is not None and state.invocation_id != begin.old_invocation,
-        foreign=bool(begin.paths) and not half and digest not in (begin.old_digest, begin.new_digest),
-        running=state.state in (RunState.RUNNING, RunState.STARTING),
-        invocation_id=state.invocation_id,
-        put_back=timer is not None and await timer.fired(),
-    )
-
-
-async def _half_written(session: HostSession, operation: PendingOperation, now: Texts) -> bool:
-    """Whether some files have the planned text and the others their old one: it was cut off between two writes."""
-    begin = operation.begin
-    if not begin.backup:
-        return False
-    store = ConfirmedStore(session.transport, session.service)
-    old, new = await store.read_texts(begin.backup), await store.read_texts(begin.planned)
-    return all(text in (old.get(path), new.get(path)) for path, text in now.items())
 
 
 def discard(operation: PendingOperation) -> None:
@@ -86,93 +36,7 @@ def discard(operation: PendingOperation) -> None:
     OperationJournal(operation.path).end(Verdict.CANCELLED.value, "left as it is by the user")
 
 
-class _Pending:
-    """One cut-off operation taken up again, under the lock and in its own journal."""
-
-    def __init__(
-        self, session: HostSession, pending: PendingOperation, on_event: OnEvent | None, timeouts: Timeouts | None
-    ) -> None:
-        self.session = session
-        self.pending = pending
-        self.begin = pending.begin
-        self.on_event = on_event
-        self.timeouts = timeouts or default_timeouts(session)
-        self.journal = OperationJournal(pending.path)
-        self.mode = Mode.HOT if self.begin.mode == Mode.HOT.value else Mode.RESTART
-        self.operation = Operation(
-            self.begin.operation_id, self.mode, restart.STAGES, self.journal, expected={}, on_event=on_event
-        )
-
-    async def run(self, way: Callable[[_Pending, Found], Awaitable[ApplyResult]], name: str) -> ApplyResult:
-        what = f"{name} of {self.begin.what}"
-        try:
-            async with self.session.service.lock(f"{what} by {who()}"):
-                pid, ticks = own_identity()
-                self.journal.note(console_pid=pid, console_ticks=ticks, abandoned=False)
-                try:
-                    if self.session.read_only:
-                        raise StageFailed(Verdict.REFUSED, "the console is read-only: nothing was done")
-                    found = await examine(self.session, self.pending)
-                except StageFailed as error:
-                    self.journal.note(abandoned=True)
-                    raise HostError(error.reason) from error
-                except BaseException:
-                    self.journal.note(abandoned=True)
-                    raise
-                try:
-                    result = await way(self, found)
-                except StageFailed as error:
-                    result = self.operation.result(error.verdict, error.reason, failed=error)
-                except HostError as error:
-                    result = self.operation.result(Verdict.NOT_READY, str(error))
-                except asyncio.CancelledError:
-                    self.journal.note(abandoned=True)
-                    raise
-                if result.verdict in (Verdict.REFUSED, Verdict.LINK_DOWN):
-                    self.journal.note(abandoned=True)
-                else:
-                    self.journal.end(result.verdict.value, result.reason)
-        except HostError as error:
-            result = self.operation.result(Verdict.REFUSED, str(error))
-        await remember(self.session, result, what, setting_words(self.begin.settings), "", {})
-        return result
-
-    async def plan(self) -> Plan:
-        """The plan as far as the journal and the kept texts give it back. Raises: HostError."""
-        session, begin = self.session, self.begin
-        config = await session.service.configuration()
-        old = new = session.service.restorable(config)
-        if begin.backup:
-            store = ConfirmedStore(session.transport, session.service)
-            old, new = await store.read_texts(begin.backup), await store.read_texts(begin.planned)
-        old_command, command = await session.service.command_with(old), await session.service.command_with(new)
-        dialect = dialect_of(session)
-        changes = tuple(
-            KnobChange(name, None, value, proof_sources(find_knob(name), dialect), proof_words(find_knob(name), ()))
-            for name, value in begin.settings.items()
-        )
-        drafter = session.watcher.state.drafter
-        return Plan(
-            host=session.host,
-            unit=session.unit,
-            mode=self.mode,
-            target=begin.target,
-            edits=edits_between(old, new),
-            diff="",
-            command=command,
-            old_command=old_command,
-            shown_command=(),
-            changes=changes or asked_changes(command, old_command, dialect),
-            predictions=Predictions(),
-            findings=(),
-            digests={},
-            invocation_id=begin.old_invocation,
-            drafter=drafter.value if drafter is not None else None,
-            undo_after_s=begin.undo_after_s,
-        )
-
-
-async def _put_back_by_timer(run: _Pending) -> str:
+async def _put_back_by_timer(run: TakenUp) -> str:
     """The timer of commit-confirm did what the console could not: see that what it put back runs, and say so.
 
     Returns:
@@ -201,7 +65,7 @@ async def _put_back_by_timer(run: _Pending) -> str:
     return f"{words}; it runs and is confirmed"
 
 
-async def _resume(run: _Pending, found: Found) -> ApplyResult:
+async def _resume(run: TakenUp, found: Found) -> ApplyResult:
     if run.begin.what == "stop":
         return await _finish_stop(run, found)
     if found.put_back:
@@ -235,7 +99,7 @@ async def _resume(run: _Pending, found: Found) -> ApplyResult:
     return run.operation.result(verdict, f"taken up again after it was cut off: {words}")
 
 
-async def _confirm_hot(run: _Pending, found: Found) -> ApplyResult:
+async def _confirm_hot(run: TakenUp, found: Found) -> ApplyResult:
     if found.restarted or not found.running:
         return run.operation.result(Verdict.CANCELLED, "the engine was restarted since, and a hot change ends with its start")
     run.operation.invocation_id = found.invocation_id
@@ -252,7 +116,7 @@ async def _confirm_hot(run: _Pending, found: Found) -> ApplyResult:
     return run.operation.result(overall(proofs), "; ".join(proof.words for proof in proofs))
 
 
-async def _finish_stop(run: _Pending, found: Found) -> ApplyResult:
+async def _finish_stop(run: TakenUp, found: Found) -> ApplyResult:
     async with run.operation.stage("stop", Verdict.TIMED_OUT) as notes:
         if found.running:
             await run.session.service.stop(timeout=run.timeouts.restart)
@@ -260,7 +124,7 @@ async def _finish_stop(run: _Pending, found: Found) -> ApplyResult:
     return run.operation.result(Verdict.CONFIRMED, f"{run.session.unit} is stopped")
 
 
-async def _undo(run: _Pending, found: Found) -> ApplyResult:
+async def _undo(run: TakenUp, found: Found) -> ApplyResult:
     if run.begin.what == "stop":
         return run.operation.result(Verdict.CANCELLED, "a stop changes no configuration; start the service to undo it")
     if found.put_back:
@@ -287,7 +151,7 @@ async def _undo(run: _Pending, found: Found) -> ApplyResult:
     return replace(result, verdict=Verdict.CONFIRMED, confirmed=True) if result.rolled_back else result
 
 
-async def _undo_hot(run: _Pending, found: Found) -> ApplyResult:
+async def _undo_hot(run: TakenUp, found: Found) -> ApplyResult:
     if found.restarted or not found.running:
         return run.operation.result(Verdict.CANCELLED, "the engine was restarted since, and a hot change ends with its start")
     run.operation.invocation_id = found.invocation_id
@@ -305,11 +169,11 @@ async def resume(
     session: HostSession, operation: PendingOperation, *, on_event: OnEvent | None = None, timeouts: Timeouts | None = None
 ) -> ApplyResult:
     """Go on where the operation was cut off: restart if that had not happened, and confirm."""
-    return await _Pending(session, operation, on_event, timeouts).run(_resume, "resumption")
+    return await TakenUp(session, operation, on_event, timeouts).run(_resume, "resumption")
 
 
 async def roll_back_operation(
     session: HostSession, operation: PendingOperation, *, on_event: OnEvent | None = None, timeouts: Timeouts | None = None
 ) -> ApplyResult:
     """Undo the operation: the previous text, and, if it had restarted the engine, a restart confirmed in its turn."""
-    return await _Pending(session, operation, on_event, timeouts).run(_undo, "roll-back")
+    return await TakenUp(session, operation, on_event, timeouts).run(_undo, "roll-back")
