@@ -11,44 +11,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pty
-import select
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-BARE = """
-from textual.app import App
-from textual.widgets import Static
+from tests.benchmarks.starts import BARE, BARE_MARK, CONSOLE_MARK, Row, console, first, idle
 
-class Bare(App):
-    def compose(self):
-        yield Static("first paint")
-
-Bare().run()
-"""
-# A read-only console does not start the engine: what is measured is the console.
-CONSOLE = """
-import sys
-sys.argv.append("--read-only")
-from dflash_console.__main__ import main
-main()
-"""
-
-BARE_MARK = b"first paint"
-CONSOLE_MARK = b"Dashboard"
 STOPPED_MARK = "○ stopped".encode()
 RUNNING_MARK = b" running"
 """The service's state: the first thing that is known."""
 READY_MARK = "● running".encode()
 """The engine has answered."""
-SETTLE_S = 4.0
-"""After the first state: plots, history and the plotting library come then."""
+CONSOLE = console()
 CONFIG_FILE = """\
 theme = "dark"
 
@@ -64,89 +41,6 @@ unit = "sglang.service"
 tree_budget = 16
 draft_window = 2048
 """
-COLUMNS, ROWS = 120, 40
-
-
-@dataclass
-class Started:
-    """One start in a terminal of its own."""
-
-    process: subprocess.Popen[bytes]
-    terminal: int
-    begun: float
-    shown: bytes = b""
-
-    def wait_for(self, mark: bytes, seconds: float = 30.0) -> float:
-        """Seconds from the start until ``mark`` was written to the terminal."""
-        while mark not in self.shown:
-            left = self.begun + seconds - time.perf_counter()
-            if left <= 0:
-                raise SystemExit(f"{mark!r} was not painted within {seconds:.0f} s")
-            if select.select([self.terminal], [], [], left)[0]:
-                self.shown += os.read(self.terminal, 65_536)
-        return time.perf_counter() - self.begun
-
-    def drain(self, seconds: float) -> int:
-        """Read what is painted for a while; how many bytes it was."""
-        end = time.perf_counter() + seconds
-        count = 0
-        while (left := end - time.perf_counter()) > 0:
-            if select.select([self.terminal], [], [], left)[0]:
-                count += len(os.read(self.terminal, 65_536))
-        return count
-
-    def cpu_s(self) -> float:
-        """CPU seconds of the process so far, user and system."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def resident_mb(self) -> float:
-        """Resident memory in MB (1e6 bytes)."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS"):
-                return int(line.split()[1]) * 1024 / 1e6
-        return 0.0
-
-    def end(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        os.close(self.terminal)
-
-
-def start(code: str, home: Path) -> Started:
-    """Run Python code in a pseudo-terminal of 120 x 40 cells."""
-    ours, theirs = pty.openpty()
-    subprocess.run(["stty", "cols", str(COLUMNS), "rows", str(ROWS)], stdin=theirs, check=True)
-    environment = {**os.environ, "DDTREE_HOME": str(home), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    begun = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
-    )
-    os.close(theirs)
-    return Started(process, ours, begun)
-
-
-def first(code: str, home: Path, *marks: bytes) -> list[float]:
-    """Seconds until each of ``marks`` was painted, of one start."""
-    one = start(code, home)
-    try:
-        return [one.wait_for(mark) for mark in marks]
-    finally:
-        one.end()
-
-
-def idle(home: Path, mark: bytes, seconds: float, *, settle: float = SETTLE_S) -> dict[str, float]:
-    """What an open console takes while nobody touches it, from ``settle`` seconds after ``mark`` was painted."""
-    one = start(CONSOLE, home)
-    try:
-        one.wait_for(mark)
-        one.drain(settle)
-        before = one.cpu_s()
-        painted = one.drain(seconds)
-        used = one.cpu_s() - before
-        return {"cpu_percent": used / seconds * 100, "bytes_per_s": painted / seconds, "resident_mb": one.resident_mb()}
-    finally:
-        one.end()
 
 
 def command(home: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -165,10 +59,10 @@ def with_engine(home: Path, runs: int, seconds: float) -> dict[str, float]:
         raise SystemExit("the embedded engine did not start; see: ddtree-console start")
     try:
         starts = [first(CONSOLE, home, CONSOLE_MARK, RUNNING_MARK, READY_MARK) for _ in range(runs)]
-        quiet = idle(home, READY_MARK, seconds)
+        quiet = idle(CONSOLE, home, READY_MARK, seconds)
         prompts = command(home, "prompt", "--ignore-eos", "--max-tokens", "4000", "Write a long story.")
         try:
-            busy = idle(home, READY_MARK, seconds)
+            busy = idle(CONSOLE, home, READY_MARK, seconds)
             answering = prompts.poll() is None
         finally:
             prompts.terminate()
@@ -187,21 +81,6 @@ def with_engine(home: Path, runs: int, seconds: float) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    what: str
-    value: float
-    unit: str
-    target: float | None = None
-    """The most that is wanted; ``None`` = only shown."""
-
-    def __str__(self) -> str:
-        verdict = "" if self.target is None else f"≤ {self.target:g}  {'✓' if self.value <= self.target else '✗ missed'}"
-        return f"{self.what:<58} {self.value:>8.{0 if self.unit == 'B/s' else 2}f} {self.unit:<6} {verdict}".rstrip()
-
-
 def measure(runs: int, seconds: float, *, engine: bool) -> list[Row]:
     with tempfile.TemporaryDirectory() as plain, tempfile.TemporaryDirectory() as configured:
         home, other = Path(plain), Path(configured)
@@ -212,7 +91,7 @@ def measure(runs: int, seconds: float, *, engine: bool) -> list[Row]:
             bare.append(first(BARE, home, BARE_MARK)[0])
             stopped.append(first(CONSOLE, home, CONSOLE_MARK, STOPPED_MARK))
             checked.append(first(CONSOLE, other, CONSOLE_MARK, STOPPED_MARK))
-        quiet = idle(home, STOPPED_MARK, seconds)
+        quiet = idle(CONSOLE, home, STOPPED_MARK, seconds)
         beside = with_engine(home, runs, seconds) if engine else {}
     one = statistics.median(bare)
     paint, state = (statistics.median(times) for times in zip(*stopped, strict=True))
