@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from dflash_console import cli
+from dflash_console.command_line import Options
 from dflash_console.commands.options import (
     ApplyMode,
     ApplyOptions,
@@ -28,14 +29,14 @@ class Asked:
     name = ""
     module = ""
     common = CommonOptions()
-    options: cli.Options = ConsoleOptions()
+    options: Options = ConsoleOptions()
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     seen = Asked()
 
-    def remember(name: str, module: str, common: CommonOptions, options: cli.Options) -> int:
+    def remember(name: str, module: str, common: CommonOptions, options: Options) -> int:
         seen.name, seen.module, seen.common, seen.options = name, module, common, options
         return 0
 
@@ -65,7 +66,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         ),
     ],
 )
-def test_a_command_line_becomes_its_record(asked: Asked, words: Sequence[str], module: str, options: cli.Options) -> None:
+def test_a_command_line_becomes_its_record(asked: Asked, words: Sequence[str], module: str, options: Options) -> None:
     assert cli.main(words) == ExitCode.FINE
     assert (asked.module, asked.options) == (module, options)
 

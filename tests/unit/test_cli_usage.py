@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_console import cli
+from dflash_console import cli, command_line
 from dflash_console.commands.outcome import ExitCode
 
 COMMANDS = (
@@ -50,7 +50,7 @@ def ends(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
 
 
 def test_every_command_is_in_the_table() -> None:
-    assert {words[0] for words in COMMANDS} == set(cli.COMMANDS)
+    assert {words[0] for words in COMMANDS} == set(command_line.COMMANDS)
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dflash_console import cli
 from dflash_console.apply import hot, restart
+from dflash_console.command_line import COMMANDS, build_parser
 from dflash_console.config import parse_config
 from dflash_console.knobs import KNOBS, KnobError, find_knob, parse_settings
 from dflash_console.paths import default_paths
@@ -47,7 +47,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("line", sorted(set(examples())))
 def test_every_command_in_the_documents_is_understood(line: str) -> None:
-    given = cli.build_parser().parse_args(shlex.split(line)[1:])
+    given = build_parser().parse_args(shlex.split(line)[1:])
     assert isinstance(given, argparse.Namespace)
     try:
         parse_settings(vars(given).get("settings", ()))
@@ -92,7 +92,7 @@ def test_the_settings_that_change_hot_are_named() -> None:
         assert find_knob(name)
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_in_the_readme(command: str) -> None:
     assert re.search(rf"`{command}`|ddtree-console {command}\b", text("README.md"))
 
