@@ -111,6 +111,21 @@ def test_nothing_is_left_when_the_run_or_the_keeper_is_killed(victim: str) -> No
         wait_for(lambda: not Path(folder).exists())
 
 
+def test_a_reboot_keeps_the_disk_and_nothing_else(boot_host: BootHost) -> None:  # noqa: F811
+    host = boot_host()
+    host.install_unit("lasting.service", "[Service]\nExecStart=/bin/sleep 1000\n[Install]\nWantedBy=basic.target\n")
+    host.exec("systemctl", "enable", "--now", "lasting.service")
+    for at_once in (False, True):
+        before = host.exec("systemctl", "show", "--value", "--property=InvocationID", "lasting.service").stdout
+        host.path("/run/gone").write_text("x")
+        host.reboot(at_once=at_once)
+        assert not host.path("/run/gone").exists()
+        after = host.exec("systemctl", "show", "--value", "--property=InvocationID,ActiveState", "lasting.service").stdout
+        assert b"active" in after
+        assert before.strip() not in after
+        assert host.exec("journalctl", "--no-pager", "--list-boots").stdout.count(b"\n") >= 2
+
+
 def test_the_embedded_engine_is_a_unit_on_the_host_and_answers(boot_host: BootHost) -> None:  # noqa: F811
     host, port = boot_host(), free_port()
     unit = host.install_engine(port=port)

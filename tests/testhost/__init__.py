@@ -10,6 +10,7 @@ What a test writes::
         unit = gpu.install_engine(port=free_port())          # the embedded engine as a systemd unit; start it yourself
         gpu.cut(); …; gpu.heal()                             # a dead link: its packets are dropped, it goes on working
         gpu.hang(); …; gpu.resume()                          # a dead host: everything in it is stopped
+        gpu.reboot()                                         # shut down and booted again, with what is on its disk
 
 By hand: ``python -m tests.testhost gpu-a bastion`` boots hosts, prints how to reach them and takes them down at Ctrl-C or at
 the end of its input; ``python -m tests.testhost exec gpu-a -- systemctl status`` runs something inside (also ``cut``, ``heal``,

@@ -107,8 +107,6 @@ class TestHost:
         host = cls(folder, keeper)
         try:
             host._wait_until_up()
-            # Until now the service manager spoke to the console, where a failed boot shows; a real host's speaks to the journal.
-            host.exec("systemctl", "log-target", "journal-or-kmsg")
         except BaseException:
             host.down()
             raise
@@ -191,6 +189,24 @@ class TestHost:
     def resume(self) -> None:
         self._signal_all(signal.SIGCONT)
 
+    def reboot(self, *, at_once: bool = False) -> None:
+        """Shut it down and boot it again: what is under ``/run`` is gone, what is on its disk is not.
+
+        Args:
+            at_once: as when the power fails: nothing is stopped or written first.
+        """
+        before = self.leader
+        self.exec("systemctl", "reboot", *(["--force", "--force"] if at_once else []), check=False)
+        deadline = time.monotonic() + BOOT_TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                if self.leader != before:
+                    break
+            except (BootError, OSError):
+                pass
+            time.sleep(0.05)
+        self._wait_until_up()
+
     def processes(self) -> dict[int, tuple[str, ...]]:
         """Process id on this machine → its argument list, of everything that runs inside."""
         found = {}
@@ -266,14 +282,16 @@ class TestHost:
                 continue
 
     def _wait_until_up(self) -> None:
-        assert self._keeper is not None
         deadline = time.monotonic() + BOOT_TIMEOUT_S
         while time.monotonic() < deadline:
-            if self._keeper.poll() is not None:
+            if self._keeper is not None and self._keeper.poll() is not None:
                 break
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
                     if probe.recv(64).startswith(b"SSH-2.0"):
+                        # Until now the service manager spoke to the console, where a failed boot shows; a real host's speaks to
+                        # the journal.
+                        self.exec("systemctl", "log-target", "journal-or-kmsg")
                         return
             except OSError:
                 pass

@@ -10,6 +10,7 @@ outside the project's environment.
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,8 @@ import sys
 from pathlib import Path
 
 STOP_TIMEOUT_S = 5.0
+REBOOT = 133
+"""systemd-nspawn ends with this status when what runs in it wants to be booted again (``--keep-unit``)."""
 
 
 def main(folder: Path, name: str, binds: list[str]) -> int:
@@ -27,6 +30,8 @@ def main(folder: Path, name: str, binds: list[str]) -> int:
         root = mount(folder)
         furnish(root, folder, name)
         nspawn = boot(root, folder, name, binds)
+        while ended(nspawn) == REBOOT:
+            nspawn = boot(root, folder, name, binds)
         sys.stdin.buffer.read()
     finally:
         if nspawn is not None:
@@ -35,6 +40,19 @@ def main(folder: Path, name: str, binds: list[str]) -> int:
         subprocess.run(["nft", "delete", "table", "inet", table], stderr=subprocess.DEVNULL, check=False)
         clear(folder)
     return 0
+
+
+def ended(nspawn: subprocess.Popen[bytes]) -> int | None:
+    """Wait for the host's end, and its status; ``None`` when the standard input ends first."""
+    waiting = select.poll()
+    process = os.pidfd_open(nspawn.pid)
+    for handle in (process, sys.stdin.fileno()):
+        waiting.register(handle, select.POLLIN | select.POLLHUP)
+    try:
+        ready = {handle for handle, _ in waiting.poll()}
+        return nspawn.wait() if process in ready else None
+    finally:
+        os.close(process)
 
 
 def mount(folder: Path) -> Path:
@@ -70,6 +88,9 @@ def furnish(root: Path, folder: Path, name: str) -> None:
     (units / "testhost.target").write_text(
         "[Unit]\nRequires=basic.target\nAfter=basic.target\nWants=testhost-ssh.service dbus.service\nAllowIsolate=yes\n"
     )
+    # A user's own manager takes its log's target from the machine's start too, where the first process's goes to the console.
+    (units / "user@.service.d").mkdir(exist_ok=True)
+    (units / "user@.service.d/log.conf").write_text("[Service]\nEnvironment=SYSTEMD_LOG_TARGET=journal\n")
     (units / "testhost-ssh.service").write_text(
         "[Service]\nExecStartPre=/bin/mkdir -p /run/sshd\nExecStart=/usr/sbin/sshd -D -e -f /etc/testhost/sshd_config\n"
     )
