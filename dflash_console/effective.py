@@ -6,7 +6,7 @@ from .drift import witnesses_of
 from .evidence import truth
 from .evidence.command import command_reading
 from .evidence.reading import Reading
-from .knobs import CONFIG, KNOBS, OFF, PLAIN, Value
+from .knobs import CONFIG, OFF, PLAIN, Value, find_knob
 from .state import HostState
 
 UNGIVEN: dict[str, Value] = {"draft_window": OFF, "layers_window": CONFIG, "algorithm": PLAIN}
@@ -19,16 +19,16 @@ def in_effect(state: HostState, name: str) -> Reading:
     Of an engine that does not run nothing is in effect: the reading is then unknown.
 
     Raises:
-        KeyError: the catalogue has no setting of that name.
+        KnobError: there is no setting of that name.
     """
-    return truth.in_effect(witnesses_of(state), KNOBS[name])
+    return truth.in_effect(witnesses_of(state), find_knob(name))
 
 
 def configured(state: HostState, name: str) -> Reading:
     """What the configuration asks for; *absent* when it leaves the setting to the engine.
 
     Raises:
-        KeyError: the catalogue has no setting of that name.
+        KnobError: there is no setting of that name.
     """
     witnesses = witnesses_of(state)
-    return command_reading(witnesses.command, KNOBS[name], witnesses.command_file)
+    return command_reading(witnesses.command, find_knob(name), witnesses.command_file)

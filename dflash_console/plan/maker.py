@@ -128,12 +128,9 @@ def _changes(state: HostState, change: Change, mode: Mode, *, quiet: bool) -> tu
 
 
 def _old_value(state: HostState, name: str) -> Value | None:
-    try:
-        now = in_effect(state, name)
-        if now.known is not Known.VALUE:
-            now = configured(state, name)
-    except KeyError:
-        return None
+    now = in_effect(state, name)
+    if now.known is not Known.VALUE:
+        now = configured(state, name)
     return now.value if now.known is Known.VALUE else None
 
 

@@ -217,6 +217,13 @@ def test_a_flag_that_this_build_ignored_before_is_a_warning_that_quotes_it() -> 
     assert "window_ignored" in codes(made, Severity.WARNING)
 
 
+def test_the_old_value_of_any_other_flag_is_what_the_command_gives() -> None:
+    known = state((*BASE, "--enable-metrics", "--api-key", "sk-old"))
+    made = plan(known, {"flag:--port": "30100", "flag:--enable-metrics": False, "flag:--api-key": "sk-new", "flag:--foo": "1"})
+    olds = {change.knob: change.old for change in made.changes}
+    assert olds == {"flag:--port": "30000", "flag:--enable-metrics": True, "flag:--api-key": MASK, "flag:--foo": None}
+
+
 def test_a_window_wider_than_trained_is_told() -> None:
     assert "window_beyond_trained" in codes(plan(state(), {"draft_window": 2048}, Mode.RESTART), Severity.INFO)
 
