@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .app import ConsoleApp, ConsoleSettings
+from .few_colours import terminal_has_few_colours
 from .link import HostLink
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ def run_console(look: FirstLook, load: LoadConfig, paths: Paths, *, host: str | 
         load: called in a thread after the first paint. What is wrong with the file is shown, and the console opens all the same.
     """
     settings = ConsoleSettings(
-        theme=look.theme, keymap=look.keymap, user_themes=paths.themes, exports=paths.exports, crashes=paths.crashes
+        theme=look.theme,
+        keymap=look.keymap,
+        user_themes=paths.themes,
+        exports=paths.exports,
+        crashes=paths.crashes,
+        few_colours=terminal_has_few_colours(),
     )
 
     async def connect() -> HostLink:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from textual.app import App
 
+from .few_colours import with_few_colours
 from .keymap import check_keymap
 from .resources import themes_folder
 from .themes import DEFAULT_THEME, load_themes
@@ -24,6 +25,8 @@ class ConsoleSettings:
     """Where saved logs and answers go."""
     crashes: Path | None = None
     """Where reports of the console's own errors go; ``None`` shows them as Textual does."""
+    few_colours: bool = False
+    """The terminal shows 256 colours or fewer: the themes are fitted to them."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,12 @@ def _set_theme(app: App[None], settings: ConsoleSettings) -> tuple[frozenset[str
     folders = (themes_folder(),) + ((settings.user_themes,) if settings.user_themes else ())
     themes, problems = load_themes(folders)
     for theme in themes:
-        app.register_theme(theme)
+        app.register_theme(with_few_colours(theme) if settings.few_colours else theme)
     wanted = settings.theme
     names = [name for name in (wanted, f"ddtree-{wanted}") if name in app.available_themes]
     if not names:
-        problems += (f"there is no theme {wanted}; known: {', '.join(sorted(app.available_themes))}",)
+        own = ", ".join(sorted(theme.name.removeprefix("ddtree-") for theme in themes))
+        problems += (f"there is no theme {wanted}; known: {own}, and those of Textual, such as nord",)
     app.theme = names[0] if names else DEFAULT_THEME
     return frozenset(theme.name for theme in themes), problems
 
