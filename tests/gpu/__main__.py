@@ -1,0 +1,155 @@
+"""Run parts of the GPU checks, and make a table of what they found.
+
+    python -m tests.gpu list
+    python -m tests.gpu run smoke,equality --out FOLDER [--store /tmp/ddtree-gpu] [--scale 0.2] [--seconds 540]
+    python -m tests.gpu merge FOLDER --into docs/results/sglang.md
+
+``run`` starts all servers that the parts need together, runs the parts one after another, writes ``FOLDER/PART.json`` after each,
+and ends the servers. A part that breaks is a result too. Exit code 1 when a check missed its target or a part broke.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tests.gpu.client import Client
+from tests.gpu.context import Context, Findings, Part
+from tests.gpu.parts import PARTS
+from tests.gpu.provenance import provenance
+from tests.gpu.records import Check, PartResult, Verdict, read_results, table
+from tests.gpu.servers import Server, StartFailed, running
+from tests.gpu.setups import DEFAULT_STORE, SETUPS
+
+INTRODUCTION = """\
+# DDTREE inside SGLang, measured
+
+Made by `python -m tests.gpu merge` from the result files beside it; `docs/sglang.md` says how they were made.
+
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="name the parts")
+    run = commands.add_parser("run", help="run parts")
+    run.add_argument("parts", help="names with commas")
+    run.add_argument("--out", type=Path, required=True)
+    run.add_argument("--store", type=Path, default=DEFAULT_STORE)
+    run.add_argument("--scale", type=float, default=1.0, help="share of the full work")
+    run.add_argument("--seconds", type=float, default=540.0, help="what has not ended by then is broken off")
+    run.add_argument(
+        "--attach", action="append", default=[], metavar="NAME=URL", help="use a running server instead of starting it"
+    )
+    merge = commands.add_parser("merge", help="make the table")
+    merge.add_argument("folder", type=Path)
+    merge.add_argument("--into", type=Path)
+    arguments = parser.parse_args(argv)
+    if arguments.command == "list":
+        for part in PARTS.values():
+            print(f"{part.name:12} {part.about} ({', '.join(part.servers)}; {part.kind})")
+        return 0
+    if arguments.command == "merge":
+        return _merge(arguments.folder, arguments.into)
+    names = arguments.parts.split(",")
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    attached = dict(item.split("=", 1) for item in arguments.attach)
+    chosen = [PARTS[name] for name in names]
+    return run_parts(chosen, arguments.out, arguments.store, scale=arguments.scale, seconds=arguments.seconds, attached=attached)
+
+
+def run_parts(
+    parts: Iterable[Part],
+    out: Path,
+    store: Path,
+    *,
+    scale: float = 1.0,
+    seconds: float = 540.0,
+    attached: Mapping[str, str] | None = None,
+) -> int:
+    """Run ``parts`` with the servers that they need; returns the exit code.
+
+    Args:
+        out: gets one result file a part, and the servers' logs.
+        seconds: a part that runs then is broken off, and those after it are not begun.
+        attached: servers that run already, by name.
+    """
+    begun, parts, attached = time.monotonic(), list(parts), dict(attached or {})
+    out.mkdir(parents=True, exist_ok=True)
+    wanted = list(dict.fromkeys(name for part in parts for name in part.servers if name not in attached))
+    known = {name: Server(name, Client(url), None) for name, url in attached.items()}
+    failed = False
+    before = signal.signal(signal.SIGALRM, _out_of_time)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with running([SETUPS[name](store) for name in wanted], out) as started:
+            for part in parts:
+                late = time.monotonic() - begun >= seconds
+                result = _skipped(part) if late else run_part(part, Context(store, {**known, **started}, scale))
+                failed |= _tell(result, out)
+    except (StartFailed, OutOfTime) as error:
+        print(f"start failed: {error}", flush=True)
+        return 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return int(failed)
+
+
+class OutOfTime(Exception):
+    """The time that the run was given has passed."""
+
+
+def _out_of_time(_signal: int, _frame: object) -> None:
+    raise OutOfTime("out of time")
+
+
+def run_part(part: Part, context: Context) -> PartResult:
+    """One part's result, also when it breaks."""
+    print(f"== {part.name}: {part.about}", flush=True)
+    begun = time.monotonic()
+    try:
+        found = part.run(context)
+    except Exception as error:
+        traceback.print_exc()
+        found = Findings([Check(part.name, "", f"{type(error).__name__}: {error}"[:500], Verdict.BROKEN)], {})
+    return PartResult(part.name, time.monotonic() - begun, provenance(), tuple(found.checks), found.data)
+
+
+def _skipped(part: Part) -> PartResult:
+    return PartResult(part.name, 0.0, provenance(), (Check(part.name, "", "not begun: no time left", Verdict.BROKEN),))
+
+
+def _tell(result: PartResult, out: Path) -> bool:
+    """Write and print a result; True when something is not as it must be."""
+    (out / f"{result.part}.json").write_text(result.to_json(), encoding="utf-8")
+    for check in result.checks:
+        print(f"  {check.verdict.value:6} {check.name}: {check.measured}", flush=True)
+    print(f"  ({result.seconds:.0f} s)", flush=True)
+    return any(check.verdict in (Verdict.MISSED, Verdict.BROKEN) for check in result.checks)
+
+
+def _merge(folder: Path, into: Path | None) -> int:
+    try:
+        results = read_results(sorted(folder.glob("*.json")))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    text = INTRODUCTION + table(results)
+    if into is None:
+        print(text)
+    else:
+        into.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""All parts by name, in the order in which they are usually run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tests.gpu.context import Part
+from tests.gpu.parts.equality import EQUALITY, SMOKE
+from tests.gpu.parts.faults import FAULTS
+from tests.gpu.parts.hot import HOT, REQUESTS
+from tests.gpu.parts.mixed import MIXED
+from tests.gpu.parts.random_targets import COST, MOE, PARALLEL
+from tests.gpu.parts.rescored import RESCORED
+from tests.gpu.parts.sampling import REFUSALS, TEMPERATURE
+from tests.gpu.parts.speed import SPEED, SPLIT
+from tests.gpu.parts.window import WINDOW
+
+PARTS: Mapping[str, Part] = MappingProxyType(
+    {
+        part.name: part
+        for part in (
+            SMOKE, EQUALITY, FAULTS, HOT, REQUESTS, TEMPERATURE, REFUSALS, RESCORED,
+            SPEED, SPLIT, WINDOW, MIXED, MOE, COST, PARALLEL,
+        )
+    }
+)  # fmt: skip

@@ -1,0 +1,147 @@
+"""The servers that the parts ask for, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from tests.gpu.models import write_configs, write_weights
+from tests.gpu.oracle import TABLE_VARIABLE
+from tests.gpu.servers import ServerSpec
+
+DEFAULT_STORE = Path("/tmp/ddtree-gpu")
+"""Where ``stage.sh`` puts things."""
+BUDGETS = (1, 2, 7, 8, 15, 16, 31, 32, 64)
+TOPKS = (1, 2, 4, 8)
+WIDTHS = "2,3,8,9,16,17,32,33,65"
+ROOM = ("--max-total-tokens=150000", "--mem-fraction-static=0.7")
+"""Several servers share the card, so none takes all that is left."""
+FP32 = ("--dtype=float32",)
+
+
+def tree_flags(drafter: Path, *, budget: int = 16, topk: int = 4, most: int = 64, widths: str = WIDTHS) -> tuple[str, ...]:
+    return (
+        "--speculative-algorithm=DDTREE",
+        f"--speculative-draft-model-path={drafter}",
+        f"--speculative-ddtree-budget={budget}",
+        f"--speculative-ddtree-topk={topk}",
+        f"--speculative-ddtree-max-budget={most}",
+        "--speculative-ddtree-max-topk=8",
+        f"--speculative-ddtree-verify-widths={widths}",
+    )
+
+
+def chain_flags(drafter: Path) -> tuple[str, ...]:
+    return ("--speculative-algorithm=DFLASH", f"--speculative-draft-model-path={drafter}")
+
+
+def graphs(*batch_sizes: int) -> tuple[str, ...]:
+    """CUDA graphs for these batch sizes, the last of them being the most that run at once."""
+    return ("--cuda-graph-bs", *map(str, batch_sizes), f"--max-running-requests={batch_sizes[-1]}")
+
+
+SMALL_BATCHES = graphs(1, 2, 4, 8)
+BATCHES = graphs(1, 2, 4, 8, 16, 32)
+HOOKS: Mapping[str, str] = MappingProxyType({"DDTREE_TEST_HOOKS": "1"})
+SPEED_WIDTHS = "5,9,13,17,25,33"
+
+
+def table_path(store: Path, name: str) -> Path:
+    """Where a server with an oracle looks for its table."""
+    return store / f"oracle-{name}.npz"
+
+
+def _oracle(store: Path, name: str) -> Mapping[str, str]:
+    table_path(store, name).unlink(missing_ok=True)
+    return MappingProxyType(
+        {
+            **HOOKS,
+            "DDTREE_PROPOSER": "tests.gpu.oracle:propose",
+            TABLE_VARIABLE: str(table_path(store, name)),
+            "DDTREE_CHECK_RANKS": "1",
+        }
+    )
+
+
+def _random_model(store: Path, name: str, *, layers: int, sliding: int, weights: bool) -> tuple[Path, Path]:
+    target, drafter = write_configs(name, store / "random", store / "target", layers=layers, sliding=sliding)
+    if weights and not (drafter / "model.safetensors").is_file():
+        write_weights(target, drafter)
+    return target, drafter
+
+
+def _smollm(
+    name: str, flags: Callable[[Path], tuple[str, ...]], environment: Mapping[str, str] | None = None
+) -> Callable[[Path], ServerSpec]:
+    def spec(store: Path) -> ServerSpec:
+        return ServerSpec(name, store / "target", (*ROOM, *flags(store / "drafter")), environment or MappingProxyType({}))
+
+    return spec
+
+
+def _moe(name: str, tree: bool) -> Callable[[Path], ServerSpec]:
+    def spec(store: Path) -> ServerSpec:
+        target, drafter = _random_model(store, "mla-moe", layers=6, sliding=5, weights=True)
+        flags = (*ROOM, *FP32, *SMALL_BATCHES, "--disable-shared-experts-fusion")
+        if not tree:
+            return ServerSpec(name, target, flags)
+        return ServerSpec(name, target, (*flags, *tree_flags(drafter, widths="9,17,33", most=32)), _oracle(store, name))
+
+    return spec
+
+
+def _dense(name: str, tree: bool) -> Callable[[Path], ServerSpec]:
+    def spec(store: Path) -> ServerSpec:
+        target, drafter = _random_model(store, "dense-8b", layers=5, sliding=0, weights=False)
+        room = ("--max-total-tokens=40000", "--mem-fraction-static=0.7")
+        dummy = ("--load-format=dummy", "--speculative-draft-load-format=dummy", *room, *graphs(1, 8))
+        if not tree:
+            return ServerSpec(name, target, (*dummy, *chain_flags(drafter)))
+        return ServerSpec(name, target, (*dummy, *tree_flags(drafter, widths="9,17", most=16)), _oracle(store, name))
+
+    return spec
+
+
+def _parallel(name: str, ranks: int) -> Callable[[Path], ServerSpec]:
+    def spec(store: Path) -> ServerSpec:
+        target, drafter = _random_model(store, "dense-small", layers=3, sliding=2, weights=True)
+        flags = (*ROOM, *FP32, *SMALL_BATCHES, f"--tp-size={ranks}", *tree_flags(drafter, widths="9,17,33", most=32))
+        return ServerSpec(name, target, flags, _oracle(store, name), devices=tuple(range(ranks)))
+
+    return spec
+
+
+def _window(window: int) -> Callable[[Path], tuple[str, ...]]:
+    extra = (f"--speculative-draft-window-size={window}",) if window else ()
+    # More tokens than elsewhere: the size of the draft pool is what is looked at.
+    return lambda d: (*graphs(1, 4), *tree_flags(d, widths="17", most=16), *extra, "--max-total-tokens=1000000")
+
+
+SETUPS: Mapping[str, Callable[[Path], ServerSpec]] = MappingProxyType(
+    {
+        "plain32": _smollm("plain32", lambda _: (*FP32, *SMALL_BATCHES)),
+        "tree32": _smollm("tree32", lambda d: (*FP32, *SMALL_BATCHES, *tree_flags(d)), HOOKS),
+        "tree32-eager": _smollm(
+            "tree32-eager", lambda d: (*FP32, "--disable-cuda-graph", "--max-running-requests=8", *tree_flags(d)), HOOKS
+        ),
+        "plain16": _smollm("plain16", lambda _: BATCHES),
+        "chain16": _smollm("chain16", lambda d: (*BATCHES, *chain_flags(d))),
+        "tree16": _smollm("tree16", lambda d: (*BATCHES, *tree_flags(d, widths=SPEED_WIDTHS, most=32))),
+        "tree16-timed": _smollm(
+            "tree16-timed",
+            lambda d: (*graphs(1), *tree_flags(d, widths=SPEED_WIDTHS, most=32)),
+            MappingProxyType({"DDTREE_TIMING": "1"}),
+        ),
+        "window-off": _smollm("window-off", _window(0)),
+        "window-2048": _smollm("window-2048", _window(2048)),
+        "window-512": _smollm("window-512", _window(512)),
+        "moe-plain": _moe("moe-plain", False),
+        "moe-tree": _moe("moe-tree", True),
+        "dense-chain": _dense("dense-chain", False),
+        "dense-tree": _dense("dense-tree", True),
+        "tp1": _parallel("tp1", 1),
+        "tp2": _parallel("tp2", 2),
+    }
+)
+"""Name → what starts it, given the folder that ``stage.sh`` filled."""
