@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from rich.console import Group
 from rich.text import Text
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.widget import Widget
 
 
@@ -36,12 +36,12 @@ class Panel(Widget, can_focus=True):
         self.border_title = self._titles[0]
 
     def show_lines(self, lines: list[Text]) -> None:
-        """Show these lines; nothing happens when they are what is shown already (an idle screen costs nothing)."""
+        """Show these lines; only rows that differ are painted, since each one travels over the user's own SSH connection."""
         self._drawn_for = self.content_size
         if lines != self._lines:
-            self._lines = lines
+            before, self._lines = self._lines, lines
             if not self._drawing:
-                self.refresh()
+                self.refresh(*self._changed_rows(before))
 
     def render(self) -> Group:
         # A layout can change the size without a Resize event reaching the widget; what is painted must fit all the same.
@@ -53,6 +53,13 @@ class Panel(Widget, can_focus=True):
             finally:
                 self._drawing = False
         return Group(*self._lines)
+
+    def _changed_rows(self, before: list[Text]) -> list[Region]:
+        """Where the lines differ from ``before``, a region a row; none stands for all, where lines do not match rows."""
+        width = self.content_size.width
+        if len(before) != len(self._lines) or any(line.cell_len > width for line in (*before, *self._lines)):
+            return []
+        return [Region(0, row, width, 1) for row, pair in enumerate(zip(before, self._lines, strict=True)) if pair[0] != pair[1]]
 
     def show_title(self, title: Text, subtitle: Text | None = None) -> None:
         """Texts in the frame's upper and lower edge, never read as markup."""
