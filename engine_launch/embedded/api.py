@@ -169,7 +169,9 @@ class EngineStats:
     weight_bytes: int
     draft_weight_bytes: int
     round_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Total seconds spent per part of the round since the start: append, draft, topk, build, verify, commit."""
+    """Total seconds per part of the rounds that verified since the start: append, draft, topk, build, verify, commit."""
+    rounds: int = 0
+    """How many rounds ``round_seconds`` sums up (a round is one pass over all running requests)."""
     verify_curve: tuple[tuple[int, float], ...] = ()
     """Measured verify milliseconds by width, when the automatic budget has measured them."""
 

@@ -196,6 +196,7 @@ class EmbeddedEngine:
                 weight_bytes=self._target.weight_bytes,
                 draft_weight_bytes=0 if self._drafter is None else self._drafter.weight_bytes,
                 round_seconds=dict(self._rounds.seconds),
+                rounds=self._rounds.rounds,
             )
 
     def _used_tokens(self) -> int:

@@ -216,10 +216,11 @@ class _EngineCollector(Collector):
         )
         yield self._split(
             "ddtree_round_seconds",
-            "Seconds spent in the parts of a draft-and-verify round.",
+            "Seconds spent in the parts of draft-and-verify rounds.",
             "part",
             stats.round_seconds,
         )
+        yield self._count("ddtree_rounds", "Draft-and-verify rounds that ddtree_round_seconds sums up.", stats.rounds)
         if drafts:
             yield from self._settings_in_effect(stats.draft_kv_bytes)
         startup = GaugeMetricFamily(
@@ -242,6 +243,11 @@ class _EngineCollector(Collector):
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         family = GaugeMetricFamily(f"sglang:{name}", text, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), float(value))
+        return family
+
+    def _count(self, name: str, text: str, value: float) -> Metric:
+        family = CounterMetricFamily(f"sglang:{name}", text, labels=list(self._labels))
         family.add_metric(list(self._labels.values()), float(value))
         return family
 

@@ -20,6 +20,7 @@ from engine_launch.embedded.drafter import ContextRows, Drafter, DraftQuery
 from engine_launch.embedded.request import Mode, RequestState
 from engine_launch.embedded.target import Segment, TargetModel
 from engine_launch.embedded.target_kv import TargetKV
+from engine_launch.embedded.vocabulary import best_candidates, best_token
 from engine_launch.tree import ROOT_ONLY, Tree
 
 ROUND_PARTS = ("append", "draft", "topk", "build", "verify", "commit")
@@ -51,7 +52,10 @@ class Rounds:
         self._drafter = drafter
         self._taps = () if drafter is None else drafter.taps
         self.seconds = dict.fromkeys(ROUND_PARTS, 0.0)
-        """Total per part since the start."""
+        """Total per part of the rounds that verified something, since the start."""
+        self.rounds = 0
+        """Rounds that :attr:`seconds` sums up. Plain steps are left out: they would pass for cheap verifies."""
+        self._spent = dict.fromkeys(ROUND_PARTS, 0.0)
         self.records: dict[str, RoundRecord] = {}
         """Of the latest round, by request id."""
 
@@ -82,7 +86,7 @@ class Rounds:
 
         Round records of requests that asked for them are left in :attr:`records`.
         """
-        before = dict(self.seconds)
+        self._spent = spent = dict.fromkeys(ROUND_PARTS, 0.0)
         modes = [state.mode(settings) for state in states]
         trees = self._propose(states, modes)
         with self._timed("verify"):
@@ -100,7 +104,10 @@ class Rounds:
                 parts = torch.split(features, [tree.width for tree in trees])
                 kept = [part[list(result.path)] for part, result in zip(parts, results, strict=True)]
                 self._append(states, kept)
-        spent = {part: self.seconds[part] - before[part] for part in ROUND_PARTS}
+        if any(result.verified for result in results):
+            self.rounds += 1
+            for part, seconds in spent.items():
+                self.seconds[part] += seconds
         self.records = {
             result.state.rid: _record(result, round_number, start, spent)
             for result, start in zip(results, starts, strict=True)
@@ -123,7 +130,7 @@ class Rounds:
             logits = self._drafter.draft(queries)
         with self._timed("topk"):
             widest = max(modes[index].topk if modes[index].algorithm is Algorithm.DDTREE else 1 for index in drafting)
-            ids_tensor, logprobs_tensor = ddtree.top_candidates(logits, widest)
+            ids_tensor, logprobs_tensor = best_candidates(logits, widest)
             ids, logprobs = ids_tensor.tolist(), logprobs_tensor.tolist()
         with self._timed("build"):
             for row, index in enumerate(drafting):
@@ -151,7 +158,7 @@ class Rounds:
 
     def _walk(self, state: RequestState, tree: Tree, mode: Mode, logits: Tensor) -> RoundResult:
         if state.sampler.greedy:
-            best = logits.argmax(dim=-1).tolist()
+            best = best_token(logits).tolist()
             path, bonus = ddtree.walk(tree, lambda node: int(best[node]))
         else:
             path, bonus = ddtree.walk(tree, lambda node: state.sampler.choose(logits[node]))
@@ -171,7 +178,7 @@ class Rounds:
         try:
             yield
         finally:
-            self.seconds[part] += time.perf_counter() - begin
+            self._spent[part] += time.perf_counter() - begin
 
 
 def _kv(state: RequestState) -> TargetKV:

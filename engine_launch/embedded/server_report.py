@@ -73,6 +73,7 @@ class ServerReport:
             "draft_kv_bytes": stats.draft_kv_bytes,
             "target_kv_bytes": stats.target_kv_bytes,
             "round_seconds": dict(stats.round_seconds),
+            "rounds": stats.rounds,
             "spec_accept_histogram": list(stats.accept_histogram),
             "verify_curve": [list(point) for point in stats.verify_curve],
         }

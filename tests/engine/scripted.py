@@ -157,6 +157,7 @@ class ScriptedEngine:
             weight_bytes=1 << 29,
             draft_weight_bytes=1 << 25,
             round_seconds={"verify": 1.5},
+            rounds=6,
         )
 
     def recent_rounds(self, limit: int) -> tuple[RoundRecord, ...]:

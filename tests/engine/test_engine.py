@@ -163,6 +163,27 @@ def test_a_round_record_says_what_was_proposed_and_what_was_kept(
     assert list(recent) == records[-3:]
 
 
+def test_the_rounds_time_is_split_into_its_parts_and_plain_steps_are_not_in_it(
+    target: TargetModel, texts: list[list[int]], answers: list[list[int]]
+) -> None:
+    with oracle_engine(target, texts, answers) as engine:
+        begin = time.perf_counter()
+        answer = submit(engine, "a", texts[0], greedy(TOKENS), record_rounds=True).wait()
+        elapsed = time.perf_counter() - begin
+        stats = engine.stats()
+        assert engine.change("speculation", 0)
+        submit(engine, "b", texts[1], greedy(5)).wait()
+        plain = engine.stats()
+    records = [event.round for event in answer.events if event.round is not None]
+    assert stats.rounds == len(records)
+    assert list(stats.round_seconds) == ["append", "draft", "topk", "build", "verify", "commit"]
+    for part, seconds in stats.round_seconds.items():
+        assert seconds == pytest.approx(sum(record.seconds[part] for record in records))
+        assert seconds > 0
+    assert sum(stats.round_seconds.values()) < elapsed
+    assert (plain.rounds, plain.round_seconds) == (stats.rounds, stats.round_seconds)
+
+
 def test_plain_decoding_counts_no_verifies(target: TargetModel, texts: list[list[int]]) -> None:
     with running(tiny_engine(target)) as engine:
         answer = submit(engine, "a", texts[0], greedy(5)).wait()

@@ -89,6 +89,7 @@ def test_server_info_tells_what_a_console_looks_for(server: Running) -> None:
     assert (now["speculative_draft_window_size"], now["compact_cache"]) == (512, True)
     assert (now["last_gen_throughput"], now["avg_spec_accept_length"]) == (12.5, 2.25)
     assert now["draft_kv_bytes"] == 1 << 20
+    assert (now["round_seconds"], now["rounds"]) == ({"verify": 1.5}, 6)
     assert info["served_model_name"] == "tiny"
     assert info["max_total_num_tokens"] == 4096
 

@@ -120,6 +120,7 @@ def test_figures_of_the_engine_are_taken_at_scrape_time(engine: ScriptedEngine, 
     assert total(found, "sglang:gen_throughput") == 12.5
     assert total(found, "sglang:spec_accepted_drafts_total", accepted="2") == 1
     assert total(found, "sglang:ddtree_round_seconds_total", part="verify") == 1.5
+    assert total(found, "sglang:ddtree_rounds_total") == 6
     assert total(found, "sglang:ddtree_budget") == 8
     engine.change("speculative_ddtree_budget", 32)
     found = scrape(server)
