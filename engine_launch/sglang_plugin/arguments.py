@@ -1,0 +1,90 @@
+"""Checks SGLang's arguments for DDTREE and sets those that follow from it.
+
+``speculative_num_draft_tokens`` is where SGLang reads the width of a verify pass (KV slots reserved per round, graph widths,
+buffers); for DDTREE it becomes that of the widest tree, and the drafter's block moves to ``speculative_dflash_block_size``.
+Both spellings still mean the block on the command line, as for DFLASH.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from engine_launch.sglang_plugin import gate
+from engine_launch.sglang_plugin.options import Limits, Options
+
+_logger = logging.getLogger(__name__)
+
+
+def settle(server_args: Any) -> Limits:
+    """Check and complete ``server_args`` while SGLang still resolves them.
+
+    Raises:
+        ValueError: DDTREE cannot run so; the message says what to change.
+    """
+    from sglang.srt.arg_groups.overrides import attention_backends_of, resolved_view
+    from sglang.srt.arg_groups.speculative_hook import _handle_dflash
+
+    view = resolved_view(server_args)
+    problem = refusal(view, attention_backends_of(view))
+    if problem:
+        raise ValueError(problem)
+    options = Options.load()
+    _undo_widening(server_args, options)
+    # Block, window, draft backend, running requests: as for DFLASH.
+    _handle_dflash(server_args)
+    limits = options.resolve(int(server_args.speculative_num_draft_tokens))
+    server_args.speculative_dflash_block_size = limits.block
+    server_args.speculative_num_draft_tokens = limits.max_width
+    version = gate.sglang_version()
+    if version != gate.TESTED_VERSION:
+        _logger.warning(
+            "DDTREE is tested with SGLang %s; this is %s. Every name that it uses is there.", gate.TESTED_VERSION, version
+        )
+    return limits
+
+
+def block_of(server_args: Any) -> int:
+    """The drafter's block in settled arguments."""
+    return int(server_args.speculative_dflash_block_size)
+
+
+def refusal(view: Any, backends: tuple[str | None, str | None]) -> str:
+    """Why DDTREE cannot run with these resolved arguments, or an empty text. ``backends``: of prefill and of decode."""
+    if view.speculative_draft_model_path is None:
+        return "DDTREE needs a DFlash drafter: give --speculative-draft-model-path."
+    if view.page_size not in (None, 1):
+        return f"DDTREE needs --page-size 1, not {view.page_size}: a tree's branches cannot share a page."
+    if set(backends) != {"triton"}:
+        named = "/".join(sorted({str(backend) for backend in backends}))
+        return f"DDTREE needs an attention backend with tree masks: give --attention-backend triton (it is {named})."
+    for field, value, flag in _UNSUPPORTED:
+        if getattr(view, field, value) != value:
+            return f"DDTREE does not work with {flag}: leave it out."
+    if view.disaggregation_mode != "null":
+        return "DDTREE does not work with prefill-decode disaggregation: leave --disaggregation-mode out."
+    return ""
+
+
+_UNSUPPORTED: tuple[tuple[str, object, str], ...] = (
+    ("enable_deterministic_inference", False, "--enable-deterministic-inference (its attention kernel reads masks differently)"),
+    ("speculative_use_rejection_sampling", False, "--speculative-use-rejection-sampling (its drafts are not sampled)"),
+    ("speculative_adaptive", False, "--speculative-adaptive (set the budget with --speculative-ddtree-budget)"),
+    ("speculative_accept_threshold_single", 1.0, "--speculative-accept-threshold-single (it changes the target's answers)"),
+    ("speculative_accept_threshold_acc", 1.0, "--speculative-accept-threshold-acc (it changes the target's answers)"),
+    ("enable_dp_attention", False, "--enable-dp-attention"),
+    ("enable_two_batch_overlap", False, "--enable-two-batch-overlap"),
+    ("enable_pdmux", False, "--enable-pdmux"),
+    ("enable_unified_memory", False, "--enable-unified-memory"),
+    ("enable_page_major_kv_layout", False, "--enable-page-major-kv-layout"),
+    ("dcp_size", 1, "--dcp-size (no tree masks there)"),
+    ("pp_size", 1, "--pp-size"),
+)
+"""Fields, the value that they must have, and what to say of the flag."""
+
+
+def _undo_widening(server_args: Any, options: Options) -> None:
+    """Arguments that were settled before (a copy that resolves itself again) carry the width; give the block back its place."""
+    block, width = server_args.speculative_dflash_block_size, server_args.speculative_num_draft_tokens
+    if block is not None and width is not None and block != width and options.resolve(int(block)).max_width == int(width):
+        server_args.speculative_num_draft_tokens = int(block)

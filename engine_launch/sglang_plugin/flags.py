@@ -1,0 +1,117 @@
+"""DDTREE's flags in SGLang's own parser, and the way of their values to the schedulers.
+
+``ServerArgs.add_cli_args`` and ``ServerArgs.from_cli_args`` are wrapped: the first gets the flags, the second leaves their
+values in the environment (see :mod:`~engine_launch.sglang_plugin.options`) before ``ServerArgs`` checks itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from engine_launch.sglang_plugin.options import (
+    DEFAULT_BUDGET,
+    DEFAULT_CEILING,
+    DEFAULT_TOPK,
+    DEFAULT_TOPK_CEILING,
+    Options,
+    parse_widths,
+)
+
+ALGORITHM = "DDTREE"
+_SERVER_ARGS = "sglang.srt.server_args.ServerArgs"
+_logger = logging.getLogger(__name__)
+
+
+def install() -> None:
+    """Wrap the two functions through SGLang's own registry of hooks."""
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    HookRegistry.register(f"{_SERVER_ARGS}.add_cli_args", _add_flags, HookType.AROUND)
+    HookRegistry.register(f"{_SERVER_ARGS}.from_cli_args", _take_values, HookType.AROUND)
+    logging.getLogger("sglang.srt.arg_groups.speculative_hook").addFilter(_without_window_warning)
+
+
+def asked_for(algorithm: object) -> bool:
+    """Whether a ``speculative_algorithm`` is DDTREE."""
+    return isinstance(algorithm, str) and algorithm.upper() == ALGORITHM
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags, as a group of their own in ``--help``."""
+    group = parser.add_argument_group("DDTREE (ddtree-console)")
+    group.add_argument(
+        "--speculative-ddtree-budget",
+        type=int,
+        default=None,
+        help=f"DDTREE only. Nodes of the tree, root not counted. Default {DEFAULT_BUDGET}.",
+    )
+    group.add_argument(
+        "--speculative-ddtree-topk",
+        type=int,
+        default=None,
+        help=f"DDTREE only. Candidates per position. Default {DEFAULT_TOPK}.",
+    )
+    group.add_argument(
+        "--speculative-ddtree-max-budget",
+        type=int,
+        default=None,
+        help="DDTREE only. Largest budget that can be set while the server runs; KV slots for it are reserved per running "
+        f"request. Default: the budget, at least {DEFAULT_CEILING}.",
+    )
+    group.add_argument(
+        "--speculative-ddtree-max-topk",
+        type=int,
+        default=None,
+        help="DDTREE only. Largest top-k that can be set while the server runs. "
+        f"Default: the top-k, at least {DEFAULT_TOPK_CEILING}.",
+    )
+    group.add_argument(
+        "--speculative-ddtree-verify-widths",
+        type=parse_widths,
+        default=None,
+        metavar="N,N,…",
+        help="DDTREE only. Rows of a verify pass (nodes and root) for which CUDA graphs are captured; a smaller tree takes the "
+        "next larger one. 1 and the largest budget's width are always captured.",
+    )
+
+
+def values(args: argparse.Namespace) -> Options:
+    """The flags' values in a parsed command line."""
+    return Options(
+        budget=getattr(args, "speculative_ddtree_budget", None),
+        topk=getattr(args, "speculative_ddtree_topk", None),
+        max_budget=getattr(args, "speculative_ddtree_max_budget", None),
+        max_topk=getattr(args, "speculative_ddtree_max_topk", None),
+        widths=getattr(args, "speculative_ddtree_verify_widths", None),
+    )
+
+
+def _add_flags(original: Callable[..., Any], parser: argparse.ArgumentParser) -> None:
+    original(parser)
+    add_arguments(parser)
+
+
+def _take_values(original: Callable[..., Any], cls: type, args: argparse.Namespace) -> Any:
+    options = values(args)
+    if asked_for(getattr(args, "speculative_algorithm", None)):
+        options.store()
+    elif options != Options():
+        _logger.warning(
+            "--speculative-ddtree-* has no effect with speculative_algorithm=%s (DDTREE only).",
+            getattr(args, "speculative_algorithm", None),
+        )
+    server_args = original(cls, args)
+    if asked_for(server_args.speculative_algorithm):
+        from engine_launch.sglang_plugin import reports
+
+        reports.install_in_front_end(server_args)
+    return server_args
+
+
+def _without_window_warning(record: logging.LogRecord) -> bool:
+    """SGLang warns that a draft window has no effect for algorithms that it does not know; for DDTREE it has."""
+    window = isinstance(record.msg, str) and record.msg.startswith("--speculative-draft-window-size has no effect")
+    return not (window and isinstance(record.args, tuple) and any(asked_for(value) for value in record.args))

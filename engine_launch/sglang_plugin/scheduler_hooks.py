@@ -1,0 +1,153 @@
+"""What DDTREE changes in a scheduler process, put in place when its worker is made and never without it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from engine_launch.sglang_plugin import settings
+from engine_launch.sglang_plugin.kernels import PLANT_MOVE, PLANT_NONE
+
+_logger = logging.getLogger(__name__)
+_PLANT = "ddtree_plant"
+"""Hot key of the planted errors; known only with ``DDTREE_TEST_HOOKS=1``."""
+_installed = False
+
+
+def install() -> None:
+    """Replace the functions below, once per process."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.mem_cache import allocation_sizing
+    from sglang.srt.model_executor.runner.decode_cuda_graph_runner import DecodeCudaGraphRunner
+    from sglang.srt.speculative import dflash_utils, spec_utils
+
+    _replace(dflash_utils, "validate_dflash_request", _validate_request)
+    _replace(spec_utils, "spec_need_hidden_states", lambda original, *args, **kwargs: False)
+    _replace(allocation_sizing, "get_req_to_token_extra_context_len", _row_headroom)
+    _replace(DecodeCudaGraphRunner, "get_spec_info", _graph_input)
+    _replace(Scheduler, "set_internal_state", _set_state)
+    _replace(Scheduler, "get_internal_state", _get_state)
+
+
+def _replace(owner: Any, name: str, around: Callable[..., Any]) -> None:
+    """Put ``around(original, …)`` in the place of ``owner.name``, also where another module has imported it by name."""
+    original = getattr(owner, name)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    wrapped.__name__ = name
+    setattr(owner, name, wrapped)
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("sglang.") and vars(module).get(name) is original:
+            setattr(module, name, wrapped)
+
+
+def _graph_input(original: Callable[..., Any], runner: Any, num_tokens: int) -> Any:
+    """At capture: let the target's graphs read a tree mask, which DFLASH's need not."""
+    verify_input = original(runner, num_tokens)
+    if not runner.model_runner.is_draft_worker:
+        # One cell stands for the whole buffer: it tells the backend that there is a mask, and is copied onto itself.
+        verify_input.custom_mask = runner.attn_backend.verify_mask.buffer[:1]
+    return verify_input
+
+
+def _row_headroom(original: Callable[..., int], server_args: Any) -> int:
+    """A request near the context's end reserves two passes beyond it; SGLang leaves room for one, which a wide tree outgrows."""
+    return max(original(server_args), 4 + 2 * int(server_args.max_speculative_num_draft_tokens or 0))
+
+
+def request_refusal(req: Any, limits: Any) -> str | None:
+    """Why DDTREE cannot serve a request, in words for a 400, or ``None``."""
+    params = req.sampling_params
+    if req.return_logprob:
+        return "DDTREE speculative decoding does not support return_logprob."
+    penalties = (
+        ("frequency_penalty", params.frequency_penalty, 0.0),
+        ("presence_penalty", params.presence_penalty, 0.0),
+        ("repetition_penalty", params.repetition_penalty, 1.0),
+        ("min_new_tokens", params.min_new_tokens, 0),
+    )
+    for name, value, neutral in penalties:
+        if value != neutral:
+            return (
+                f"DDTREE speculative decoding does not support {name} (it is {value}): it depends on the path through the tree. "
+                "Leave it out."
+            )
+    if any((params.json_schema, params.regex, params.ebnf, params.structural_tag)) or getattr(req, "grammar", None):
+        return "DDTREE speculative decoding does not support grammars (json_schema, regex, ebnf, structural_tag)."
+    if getattr(req, "custom_logit_processor", None):
+        return "DDTREE speculative decoding does not support custom_logit_processor."
+    if params.sampling_seed is not None:
+        return "DDTREE speculative decoding does not support sampling_seed."
+    return settings.request_refusal(params.custom_params, limits) or None
+
+
+def _validate_request(original: Callable[..., str | None], req: Any, enable_overlap: bool) -> str | None:
+    from engine_launch.sglang_plugin.worker import running_worker
+
+    worker = running_worker()
+    if worker is None:
+        return original(req, enable_overlap)
+    problem = request_refusal(req, worker.limits)
+    if problem is not None:
+        return problem
+    stock = original(req, enable_overlap)
+    return None if stock is None else stock.replace("DFLASH", "DDTREE")
+
+
+def _set_state(original: Callable[..., Any], scheduler: Any, request: Any) -> Any:
+    """``/set_internal_state``: our keys go to the worker, all of them or none; the others to SGLang."""
+    import msgspec
+    from sglang.srt.managers.io_struct import SetInternalStateReqOutput
+
+    worker = scheduler.draft_worker
+    hooks = os.environ.get("DDTREE_TEST_HOOKS") == "1"
+    ours = {key: value for key, value in request.server_args.items() if key in settings.FIELDS or (hooks and key == _PLANT)}
+    if not ours:
+        return original(scheduler, request)
+    rest = {key: value for key, value in request.server_args.items() if key not in ours}
+    before, plant = worker.current, worker.plant
+    reported = before.as_reported()
+    for name, value in ours.items():
+        try:
+            if name == _PLANT:
+                worker.plant = max(PLANT_NONE, min(PLANT_MOVE, int(value)))
+            else:
+                worker.change_setting(name, value)
+        except ValueError as error:
+            _logger.warning(
+                "Hot change refused. %s: %s -> %g (from /set_internal_state): %s", name, reported.get(name, plant), value, error
+            )
+            worker.restore_settings(before)
+            worker.plant = plant
+            return SetInternalStateReqOutput(updated=False)
+    if rest:
+        answer = original(scheduler, msgspec.structs.replace(request, server_args=rest))
+        if not answer.updated:
+            worker.restore_settings(before)
+            worker.plant = plant
+            return answer
+    else:
+        # As SGLang does after any change: the mean commit length begins anew.
+        reporter = scheduler.metrics_reporter
+        reporter.spec_total_num_accept_tokens = reporter.spec_total_num_forward_ct = 0
+    for name, value in ours.items():
+        _logger.info("Hot change applied. %s: %s -> %g (from /set_internal_state)", name, reported.get(name, plant), value)
+    return SetInternalStateReqOutput(updated=True)
+
+
+def _get_state(original: Callable[..., Any], scheduler: Any, request: Any) -> Any:
+    """``/server_info`` → ``internal_states``: what is in effect now."""
+    answer = original(scheduler, request)
+    worker = scheduler.draft_worker
+    answer.internal_state.update(worker.current.as_reported())
+    answer.internal_state["ddtree"] = worker.report()
+    return answer

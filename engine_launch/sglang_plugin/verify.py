@@ -1,0 +1,132 @@
+"""One verify pass of the target over the trees of a batch: its input, its graphs by width, the target's choice at each node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sglang.srt.layers.sampler import top_k_top_p_min_p_sampling_from_probs_torch
+from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
+from sglang.srt.speculative.dflash_info import DFlashVerifyInput
+from torch import Tensor
+
+
+@dataclass
+class TreeVerifyInput(DFlashVerifyInput):  # type: ignore[misc]
+    """DFLASH's verify input with a mask, which a graph's replay must not copy as a whole."""
+
+    custom_mask: Tensor | None = None
+
+    def prepare_for_verify(self, batch: Any, target_worker: Any) -> tuple[Any, bool]:
+        """As DFLASH's, for a mask that the tree kernel has already written where the attention kernel will read it.
+
+        In a graph the mask lives in the attention backend's own buffer: the backend is shown one cell of it, which it copies
+        onto itself; an eager pass is given the whole buffer.
+        """
+        runner = target_worker.model_runner
+        batch.input_ids = self.draft_token
+        batch.spec_info = self
+        batch.forward_mode = ForwardMode.TARGET_VERIFY
+        forward_batch = ForwardBatch.init_new(
+            batch, runner, capture_hidden_mode=self.capture_hidden_mode, return_hidden_states_before_norm=False
+        )
+        graphs = runner.decode_cuda_graph_runner
+        in_graph = bool(graphs and graphs.can_run_graph(forward_batch))
+        if in_graph:
+            mask = self.custom_mask
+            assert mask is not None
+            self.custom_mask = mask[:1]
+            graphs.load_batch(forward_batch)
+            self.custom_mask = mask
+        else:
+            runner.attn_backend.init_forward_metadata(forward_batch)
+        return forward_batch, in_graph
+
+
+def choose(logits: Tensor, sampling_info: Any, width: int, tp_group: Any = None) -> Tensor:
+    """The target's token after each node, ``[bs, width]`` int64, from ``[bs × width, V]`` logits.
+
+    ``tp_group`` is given where several ranks hold the model: their draws must be one rank's, or their trees part ways.
+
+    Greedy requests take the best token. Others draw once per node from the distribution that SGLang's own sampler would use
+    (temperature, top-k, top-p, min-p). Walking the tree with these draws gives exactly the target's distribution: whether a
+    draw is in the tree decides only if the round goes on.
+    """
+    best = torch.argmax(logits, dim=-1).view(-1, width)
+    if sampling_info is None or sampling_info.is_all_greedy:
+        return best
+
+    def per_node(values: Tensor) -> Tensor:
+        return torch.repeat_interleave(values, width, dim=0)
+
+    probabilities = torch.softmax(logits.float() / per_node(sampling_info.temperatures), dim=-1)
+    if sampling_info.need_top_k_sampling or sampling_info.need_top_p_sampling or sampling_info.need_min_p_sampling:
+        drawn = top_k_top_p_min_p_sampling_from_probs_torch(
+            probabilities,
+            per_node(sampling_info.top_ks),
+            per_node(sampling_info.top_ps),
+            per_node(sampling_info.min_ps),
+            sampling_info.need_min_p_sampling,
+            None,
+            None,
+        )
+    else:
+        # The exponential race: the same distribution as multinomial, without its check on the host.
+        race = torch.empty_like(probabilities).exponential_().clamp_min_(torch.finfo(torch.float32).tiny)
+        drawn = torch.argmax(probabilities / race, dim=-1)
+    drawn = drawn.to(torch.int64).view(-1, width).contiguous()
+    if tp_group is not None:
+        drawn = tp_group.broadcast(drawn, src=0)
+    return torch.where((sampling_info.top_ks <= 1)[:, None], best, drawn)
+
+
+class VerifyGraphs:
+    """Graph runners of the target by width: the next larger captured width serves a batch."""
+
+    def __init__(self, model_runner: Any, widths: tuple[int, ...]) -> None:
+        """Captures the widths that SGLang has not captured yet (it captures the widest), widest first.
+
+        All runners share the attention backend's buffers, which the widest has sized: see :func:`share_graph_buffers`.
+        """
+        from sglang.srt.model_executor.runner.decode_cuda_graph_runner import DecodeCudaGraphRunner
+
+        self._runner = model_runner
+        self._by_width: dict[int, Any] = {}
+        widest = model_runner.decode_cuda_graph_runner
+        if widest is None:
+            return
+        self._by_width[widths[-1]] = widest
+        for width in reversed(widths[:-1]):
+            self._by_width[width] = DecodeCudaGraphRunner(
+                model_runner, attn_backend=model_runner.attn_backend, speculative_num_draft_tokens=width
+            )
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return tuple(sorted(self._by_width))
+
+    def use(self, width: int) -> None:
+        """Let the next verify pass replay the graphs of ``width``; eager when there are none."""
+        self._runner.decode_cuda_graph_runner = self._by_width.get(width)
+
+
+def share_graph_buffers(attn_backend: Any) -> None:
+    """Let the first ``init_cuda_graph_state`` of this backend be the only one, and make its index buffer no larger than needed.
+
+    A graph runner sizes its backend's buffers when it is made; a second runner would replace buffers that the first one's
+    graphs hold addresses of. The index buffer holds one entry per committed token of each request, but SGLang sizes it per
+    *row* of the pass: 65 times too large for a tree of 64.
+    """
+    allocate = attn_backend.init_cuda_graph_state
+    allocated = False
+
+    def once(max_bs: int, max_num_tokens: int, *args: Any, **kwargs: Any) -> None:
+        nonlocal allocated
+        if allocated:
+            return
+        allocated = True
+        indices = torch.zeros((max_bs * attn_backend.max_context_len,), dtype=torch.int64, device=attn_backend.device)
+        allocate(max_bs, max_num_tokens, *args, kv_indices_buf=indices, **kwargs)
+
+    attn_backend.init_cuda_graph_state = once
