@@ -9,16 +9,15 @@ from ..drift import DriftKind, truth_table
 from ..effective import UNGIVEN
 from ..evidence.file_edits import texts_digest
 from ..hosts.service import RunState
-from ..hosts.transport import HostError
 from ..plan import Change, Mode, Plan
 from ..session import HostSession
 from .asked import asked_changes, dialect_of
-from .audit import who
 from .confirmed import ConfirmedStore
 from .drain import drain as drain_requests
 from .earlier import way_back
 from .edited import plan_rollback
 from .engine import apply_plan, default_timeouts
+from .held import hold_unit
 from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity, pending_operations
 from .operation import Operation
 from .patience import lost_link
@@ -90,27 +89,19 @@ async def stop_service(
     operation = Operation(operation_id, Mode.RESTART, STOP_STAGES, journal, expected={}, on_event=on_event)
     pid, ticks = own_identity()
     begin = OperationBegin(operation_id, "stop", session.host, session.unit, "stop", time.time(), pid, ticks)
-    try:
-        async with session.service.lock(f"stop by {who()}"):
-            journal.begin(begin)
-            try:
-                wanted = session.config.apply.drain if drain is None else drain
-                await _stop(session, operation, wanted, waits)
-                result = operation.result(Verdict.CONFIRMED, f"{session.unit} is stopped and its process is gone")
-            except StageFailed as failure:
-                asked = any(stage.name == "stop" for stage in operation.stages)
-                error = (lost_link(session.transport, failure) if asked else None) or failure
-                result = operation.result(error.verdict, error.reason, failed=error)
-            if result.verdict is Verdict.LINK_DOWN:
-                journal.note(abandoned=True)
-            else:
-                journal.end(result.verdict.value, result.reason)
-            if result.confirmed:
-                _supersede(session)
-    except HostError as error:
-        result = operation.result(Verdict.REFUSED, str(error))
-    except OSError as error:
-        result = operation.result(Verdict.REFUSED, f"nothing was changed: {journal.path}: {error.strerror or error}")
+
+    async def change() -> ApplyResult:
+        try:
+            await _stop(session, operation, session.config.apply.drain if drain is None else drain, waits)
+        except StageFailed as failure:
+            lost = lost_link(session.transport, failure)
+            if lost is None or lost is failure or all(stage.name != "stop" for stage in operation.stages):
+                raise
+            raise lost from failure
+        _supersede(session)
+        return operation.result(Verdict.CONFIRMED, f"{session.unit} is stopped and its process is gone")
+
+    result = await hold_unit(session, operation, journal, "stop", begin=lambda: journal.begin(begin), change=change)
     await remember(session, result, "stop", "", why, operation.stage_seconds())
     return result
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from dataclasses import replace
@@ -15,9 +14,9 @@ from ..plan import Mode, Plan
 from ..proof import KnobProof
 from ..session import HostSession
 from . import hot, restart
-from .audit import who
 from .checks import check_plan
 from .confirmed import ConfirmedStore
+from .held import hold_unit
 from .hot import HotApply, take_back, values_before
 from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity
 from .judge import overall
@@ -85,34 +84,17 @@ class _Run:
         )
 
     async def run(self, *, rollback: bool, drain: bool) -> ApplyResult:
-        holder = f"{self._what} by {who()}"
-        try:
-            async with self._session.service.lock(holder):
-                self._begin()
-                try:
-                    result = await self._change(rollback=rollback, drain=drain)
-                except LinkLost as error:
-                    # As with a console that went away: the journal stays open, and the next look tells how it ended.
-                    self._abandon()
-                    result = self._operation.result(error.verdict, error.reason, failed=error)
-                except asyncio.CancelledError:
-                    # Nothing is undone here: what was asked of the service goes on, and the next look at it tells how it ended.
-                    self._abandon()
-                    raise
-                else:
-                    self._journal.end(result.verdict.value, result.reason)
-        except HostError as error:
-            result = self._operation.result(Verdict.REFUSED, str(error))
-        except OSError as error:
-            said = error.strerror or str(error)
-            text = f"nothing was changed: the operation's journal {self._journal.path} cannot be written: {said}"
-            result = self._operation.result(Verdict.REFUSED, text)
-        await self._remember(result)
+        result = await hold_unit(
+            self._session,
+            self._operation,
+            self._journal,
+            self._what,
+            begin=self._begin,
+            change=lambda: self._change(rollback=rollback, drain=drain),
+        )
+        settings = setting_words({change.knob: change.new for change in self._plan.changes})
+        await remember(self._session, result, self._what, settings, self._why, self._operation.stage_seconds())
         return result
-
-    def _abandon(self) -> None:
-        with contextlib.suppress(OSError):
-            self._journal.note(abandoned=True)
 
     def _begin(self) -> None:
         plan, session = self._plan, self._session
@@ -141,10 +123,7 @@ class _Run:
         )
 
     async def _change(self, *, rollback: bool, drain: bool) -> ApplyResult:
-        try:
-            await check_plan(self._session, self._plan, self._operation, rolling_back=self._what == "rollback")
-        except StageFailed as error:
-            return self._operation.result(error.verdict, error.reason, failed=error)
+        await check_plan(self._session, self._plan, self._operation, rolling_back=self._what == "rollback")
         if self._plan.mode is Mode.HOT:
             return await self._hot(rollback=rollback)
         return await self._restart(rollback=rollback, drain=drain)
@@ -247,10 +226,6 @@ class _Run:
             service = self._session.service
             texts = service.restorable(await service.configuration())
             await store.add(texts, invocation_id=invocation, evidence=evidence)
-
-    async def _remember(self, result: ApplyResult) -> None:
-        settings = setting_words({change.knob: change.new for change in self._plan.changes})
-        await remember(self._session, result, self._what, settings, self._why, self._operation.stage_seconds())
 
 
 def _success(proofs: tuple[KnobProof, ...], verdict: Verdict) -> str:

@@ -23,7 +23,7 @@ from .judge import shown_text
 from .operation import Operation
 from .patience import Patience
 from .records import StageFailed, StageStatus, Timeouts, Verdict
-from .start import LAST_LINES, POLL_S, Before, how_it_ended, last_words, start_lines
+from .start import LAST_LINES, POLL_S, Before, how_it_ended, last_words, rebooted, start_lines
 
 MILESTONES = (
     ("weights", (Phase.DRAFT_WEIGHTS, Phase.TARGET_WEIGHTS)),
@@ -56,6 +56,7 @@ class StartFollower:
         self._service = service
         self._link = link
         self._invocation = invocation_id
+        self._before = before
         self._cursor = before.cursor or None
         self._timeouts = timeouts
         self._patience = patience
@@ -179,7 +180,10 @@ class StartFollower:
         lines = await self._patience.ask(lambda: start_lines(self._service, self._invocation), until=until)
         log = StartLog().add_all(lines)
         waited = self._waiting_for()
-        if state.invocation_id != self._invocation:
+        if await self._patience.ask(lambda: rebooted(self._transport, self._before), until=until):
+            now = f"the unit is {state.state.value}" + (" (started at boot)" if state.main_pid is not None else "")
+            reason = f"the host was rebooted while this waited for {waited}, and the start ended with it; {now}"
+        elif state.invocation_id != self._invocation:
             reason = f"the process died and the manager started it again ({(state.invocation_id or '')[:8]}…): a crash loop"
         else:
             reason = f"the process died while waiting for {waited} ({how_it_ended(state)})"

@@ -16,11 +16,16 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from ..hosts import proc
+from ..hosts.transport import HostError
 from ..knobs import Value
 from ..paths import Paths, private_folder
 
 JOURNALS_KEPT = 200
 """Journals that are kept; history and the audit file remember longer. One that still waits for a decision always stays."""
+
+
+class JournalError(HostError):
+    """The journal cannot be written: no step may be taken that a crash would leave unknown."""
 
 
 @dataclass(frozen=True)
@@ -102,16 +107,30 @@ class OperationJournal:
         return self._path
 
     def begin(self, begin: OperationBegin) -> None:
-        """Raises: OSError: nothing may be changed when the journal cannot be written."""
-        private_folder(self._path.parent)
-        self._append("begin", asdict(begin))
-        for old in sorted(self._path.parent.glob("*.jsonl"))[:-JOURNALS_KEPT]:
-            if read_pending(old) is None:
-                old.unlink(missing_ok=True)
+        """Raises: JournalError: nothing may be changed then."""
+        folder = self._path.parent
+        try:
+            private_folder(folder)
+            self._append("begin", asdict(begin))
+            sync_folder(folder)
+        except OSError as error:
+            raise self._unwritable(error) from None
+        with contextlib.suppress(OSError):
+            for old in sorted(folder.glob("*.jsonl"))[:-JOURNALS_KEPT]:
+                if read_pending(old) is None:
+                    old.unlink(missing_ok=True)
 
     def note(self, **values: object) -> None:
-        """Facts that became known after the beginning; later ones win."""
-        self._append("note", values)
+        """Facts that became known after the beginning; later ones win. Raises: JournalError."""
+        try:
+            self._append("note", values)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def abandon(self) -> None:
+        """This console leaves the operation as it is: it is to be resumed or rolled back, also while the console lives."""
+        with contextlib.suppress(OSError):
+            self._append("note", {"abandoned": True})
 
     def stage(self, name: str, status: str, evidence: str = "") -> None:
         # A full disk must not stop an operation half-way: what follows is safer than an abandoned restart.
@@ -121,6 +140,9 @@ class OperationJournal:
     def end(self, verdict: str, reason: str) -> None:
         with contextlib.suppress(OSError):
             self._append("end", {"verdict": verdict, "reason": reason})
+
+    def _unwritable(self, error: OSError) -> JournalError:
+        return JournalError(f"the operation's journal {self._path} cannot be written: {error.strerror or error}")
 
     def _append(self, kind: str, values: Mapping[str, object]) -> None:
         record = {"kind": kind, "time": round(time.time(), 3), **values}
@@ -133,6 +155,15 @@ class OperationJournal:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have a new file's name on disk too. Raises: OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def new_operation_id() -> str:

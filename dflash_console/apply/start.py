@@ -41,6 +41,8 @@ class Before:
     running: bool = False
     log_problem: str = ""
     """Why the log cannot be read."""
+    first_process: proc.ProcessId | None = None
+    """Of the host: another one after a reboot. ``None`` = not to be seen."""
 
 
 async def look_before(transport: Transport, service: Service) -> Before:
@@ -48,13 +50,14 @@ async def look_before(transport: Transport, service: Service) -> Before:
     state = await service.state()
     main = await identify(transport, state.main_pid) if state.main_pid is not None else None
     running = main is not None or state.state not in (*_ENDED, RunState.UNKNOWN)
+    first = await identify(transport, 1)
     try:
-        return Before(state.invocation_id, main, await service.cursor(), running)
+        return Before(state.invocation_id, main, await service.cursor(), running, first_process=first)
     except HostUnreachable:
         raise
     except HostError as error:
         # Other evidence may do without the log; what only the log can prove is then not confirmable.
-        return Before(state.invocation_id, main, "", running, str(error))
+        return Before(state.invocation_id, main, "", running, str(error), first)
 
 
 async def identify(transport: Transport, pid: int) -> proc.ProcessId | None:
@@ -64,6 +67,11 @@ async def identify(transport: Transport, pid: int) -> proc.ProcessId | None:
     except HostFileError:
         return None
     return None if stat is None or stat.gone else proc.ProcessId(stat.pid, stat.ticks)
+
+
+async def rebooted(transport: Transport, before: Before) -> bool:
+    """Whether the host was started anew since. Not by its boot id: a container has its machine's. Raises: HostError."""
+    return before.first_process is not None and await identify(transport, 1) != before.first_process
 
 
 async def ask_for_restart(service: Service, before: Before, patience: Patience, timeout: float) -> None:

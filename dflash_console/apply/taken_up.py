@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 from ..evidence.file_edits import edits_between
-from ..hosts.transport import HostError
+from ..hosts.transport import HostError, HostUnreachable
 from ..knobs import find_knob
 from ..plan import KnobChange, Mode, Plan, Predictions
 from ..proof import proof_sources, proof_words
 from ..session import HostSession
 from . import restart
 from .asked import asked_changes, dialect_of
-from .audit import who
 from .confirmed import ConfirmedStore
 from .engine import default_timeouts
 from .examine import Found, examine
+from .held import UNDECIDED, hold_unit
 from .journal import OperationJournal, PendingOperation, own_identity
 from .operation import Operation
+from .patience import lost_link
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .remember import remember, setting_words
 
@@ -41,41 +41,54 @@ class TakenUp:
         )
 
     async def run(self, way: Callable[[TakenUp, Found], Awaitable[ApplyResult]], name: str) -> ApplyResult:
+        """Go one way out of it; refused or out of sight, it stays open."""
         what = f"{name} of {self.begin.what}"
-        try:
-            async with self.session.service.lock(f"{what} by {who()}"):
-                pid, ticks = own_identity()
-                self.journal.note(console_pid=pid, console_ticks=ticks, abandoned=False)
-                try:
-                    if self.session.read_only:
-                        raise StageFailed(Verdict.REFUSED, "the console is read-only: nothing was done")
-                    found = await examine(self.session, self.pending)
-                except StageFailed as error:
-                    self.journal.note(abandoned=True)
-                    raise HostError(error.reason) from error
-                except BaseException:
-                    self.journal.note(abandoned=True)
-                    raise
-                try:
-                    result = await way(self, found)
-                except StageFailed as error:
-                    result = self.operation.result(error.verdict, error.reason, failed=error)
-                except HostError as error:
-                    result = self.operation.result(Verdict.NOT_READY, str(error))
-                except asyncio.CancelledError:
-                    self.journal.note(abandoned=True)
-                    raise
-                if result.verdict in (Verdict.REFUSED, Verdict.LINK_DOWN):
-                    self.journal.note(abandoned=True)
-                else:
-                    self.journal.end(result.verdict.value, result.reason)
-        except HostError as error:
-            result = self.operation.result(Verdict.REFUSED, str(error))
+        result = await hold_unit(
+            self.session,
+            self.operation,
+            self.journal,
+            what,
+            begin=self._begin,
+            change=lambda: self._go(way),
+            undecided=UNDECIDED | {Verdict.REFUSED},
+        )
         await remember(self.session, result, what, setting_words(self.begin.settings), "", {})
         return result
 
+    def _begin(self) -> None:
+        pid, ticks = own_identity()
+        self.journal.note(console_pid=pid, console_ticks=ticks, abandoned=False)
+
+    async def _go(self, way: Callable[[TakenUp, Found], Awaitable[ApplyResult]]) -> ApplyResult:
+        if self.session.read_only:
+            raise StageFailed(Verdict.REFUSED, "the console is read-only: nothing was done")
+        try:
+            found = await examine(self.session, self.pending)
+        except HostError as error:
+            raise StageFailed(Verdict.REFUSED, f"what became of it cannot be seen, so nothing was done: {error}") from error
+        try:
+            return await way(self, found)
+        except StageFailed as error:
+            lost = lost_link(self.session.transport, error)
+            if lost is None or lost is error or error.verdict is Verdict.REFUSED:
+                raise
+            raise lost from error
+
     async def plan(self) -> Plan:
-        """The plan as far as the journal and the kept texts give it back. Raises: HostError."""
+        """The plan as far as the journal and the kept texts give it back.
+
+        Raises:
+            StageFailed: it cannot be made out; nothing was done.
+            HostUnreachable
+        """
+        try:
+            return await self._plan()
+        except HostUnreachable:
+            raise
+        except HostError as error:
+            raise StageFailed(Verdict.REFUSED, f"what was planned cannot be made out, so nothing was done: {error}") from error
+
+    async def _plan(self) -> Plan:
         session, begin = self.session, self.begin
         config = await session.service.configuration()
         old = new = session.service.restorable(config)
