@@ -49,7 +49,7 @@ _PREFIX = re.compile(
 _RANK = re.compile(r"(DP|TP|EP|PP)(\d+)")
 _LEVEL = re.compile(r"(?:WARNING|INFO|ERROR|DEBUG|CRITICAL):?\s+")
 
-_PAIR = re.compile(r"(?P<key>#?[A-Za-z][\w .#-]*?(?: \([^)]*\))?)\s*:\s*(?P<value>[^,]*)(?:,\s*|$)")
+_PAIR = re.compile(r"(?P<key>#?[A-Za-z][\w .#-]{0,60}?(?: \([^)]{0,40}\))?)\s{0,4}:\s*(?P<value>[^,]*)(?:,\s*|$)")
 _ASSIGNED = re.compile(r"(?P<key>[A-Za-z_]\w*)=(?P<value>\[[^\]]*\]|\([^)]*\)|<[^>]*>|'[^']*'|\"[^\"]*\"|[^,\s]+)")
 _DRAFT_RUNNER = re.compile(r"Initialized (?P<algorithm>[A-Za-z0-9_]+) draft runner\b\.?\s*(?P<rest>.*)")
 _TREE_WORKER = re.compile(r"Initialized DDTree(?: v\d+)? worker\b\.?\s*(?P<rest>.*)", re.IGNORECASE)
@@ -64,7 +64,7 @@ _NO_EFFECT = re.compile(r"(?P<flag>--[a-z][\w-]*)\b.*\b(?:has no effect|it is ig
 _BATCH = re.compile(r"(?P<what>Decode|Prefill) batch\s*(?:\[(?P<iteration>\d+)\])?[.,]?\s*")
 _SCHEDULER = re.compile(r"max_total_num_tokens=\d")
 _ERROR = re.compile(
-    r"\b(?:ERROR|CRITICAL|FATAL)\b|^[\w.]*(?:Error|Exception|Interrupt)\b(?::|$)|\b[\w-]+: error: |\bCUDA out of memory\b"
+    r"\b(?:ERROR|CRITICAL|FATAL)\b|^[\w.]*(?:Error|Exception|Interrupt)\b(?::|$)|(?<=[\w-]): error: |\bCUDA out of memory\b"
     r"|\bcrashed with exit code\b|\bgraph failed\b|\bScheduler hit an exception\b|^Killed$|^Segmentation fault"
 )
 _WARNINGS: tuple[tuple[WarningKind, re.Pattern[str]], ...] = (
@@ -78,6 +78,10 @@ _WARNINGS: tuple[tuple[WarningKind, re.Pattern[str]], ...] = (
     (WarningKind.GRAPH_SKIPPED, re.compile(r"Disable \S+ draft cuda graph", re.IGNORECASE)),
     (WarningKind.REQUEST_CAP, re.compile(r"Max running requests is reset", re.IGNORECASE)),
 )
+
+HEAD = 2_000
+"""Characters in which a line says what it is. All longer lines but the list of flags quote something (a prompt, mostly); the
+patterns above may take a time that grows with the square of what they are given, and the screen waits for them."""
 
 
 def read_events(text: str) -> tuple[ReadLine, ...]:
@@ -107,16 +111,17 @@ def _read(part: str | Progress) -> ReadLine:
 
 
 def _event(body: str) -> EngineEvent:
+    head = body[:HEAD]
     for mark, reader in _READERS:
-        if mark in body:
-            event = reader(body)
+        if mark in head:
+            event = reader(body if reader is _server_args else head)
             if event is not None:
                 return event
     for kind, pattern in _WARNINGS:
-        match = pattern.search(body)
+        match = pattern.search(head)
         if match is not None:
             return EngineWarning(kind, mask_text(_LEVEL.sub("", body, count=1)), match.groupdict().get("flag") or "")
-    if _ERROR.search(body):
+    if _ERROR.search(head):
         return ErrorLine(mask_text(body))
     return Other(body)
 
@@ -221,6 +226,10 @@ def _mask_token(body: str) -> EngineEvent | None:
     return MaskToken(assignments(body))
 
 
+def _server_args(body: str) -> EngineEvent | None:
+    return ServerArgsLine(server_arguments(body))
+
+
 _READERS: tuple[tuple[str, Callable[[str], EngineEvent | None]], ...] = (
     (" batch", _decode_or_prefill),
     (" HTTP/", _access),
@@ -233,7 +242,7 @@ _READERS: tuple[tuple[str, Callable[[str], EngineEvent | None]], ...] = (
     ("verify completed", _verify),
     ("Hot change ", _hot_change),
     ("draft runner ready", _mask_token),
-    ("server_args=", lambda body: ServerArgsLine(server_arguments(body))),
+    ("server_args=", _server_args),
     ("Traceback (most recent call last)", TracebackStart),
 )
 

@@ -14,22 +14,24 @@ MASK = "******"
 
 _PLAIN_WORDS = r"(?:api|admin|auth|access|bearer|hf|private|secret|refresh|session)"
 _NAME = re.compile(
-    rf"(?:^|[-_.]){_PLAIN_WORDS}[-_]?(?:key|token)(?:$|[-_.])|passw(?:or)?d|passphrase|(?:^|[-_.])secret(?:$|[-_.])"
+    rf"(?:^|[-_.\d]){_PLAIN_WORDS}[-_]?(?:key|token)(?:$|[-_.])|passw(?:or)?d|passphrase|(?:^|[-_.\d])secret(?:$|[-_.])"
     r"|credential|(?:^|[-_.])pwd$|apikey",
     re.IGNORECASE,
 )
 # A bare "token" is a secret in a flag or an environment name only: a log line's "#token: 311" counts tokens.
-_TOKEN_NAME = re.compile(r"(?:[A-Z0-9]+_)*TOKEN|--(?:[a-z0-9]+-)*token")
+_TOKEN_NAME = re.compile(r"(?:[A-Z0-9]+_)*\d*TOKEN|--(?:[a-z0-9]+-)*token")
 _NOT_SECRET = re.compile(r"(?:mask|eos|bos|pad|stop|num|max|new|draft|prefill|decode)[-_]?token", re.IGNORECASE)
 
-_VALUE = r"""(?P<quote>\\?["']?)(?P<value>\$\([^)]*\)|(?<=["'])[^"'\n]+|[^\s"',;)}\]]+)"""
-_ASSIGNMENT = re.compile(r"(?P<name>(?:--)?[A-Za-z][A-Za-z0-9_.-]*)(?P<gap>[\"']?(?:\s*[=:]\s*|\s+))" + _VALUE)
+# Log lines may be megabytes long and are read while the screen waits: every pattern here takes a time that grows with the line
+# and not with its square. So a name is a whole word, taken at once, and its value is sought only when the name is a secret's.
+_ASSIGNED = re.compile(r"(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z0-9_.-]++)(?P<gap>[\"']?(?:\s*+[=:]\s*|\s+))")
+_VALUE = re.compile(r"""\\?["']?(?P<value>\$\([^)]*\)|(?<=["'])[^"'\n]+|[^\s"',;)}\]]+)""")
 _HEADER = re.compile(
     r"(?P<head>\b(?:proxy-)?authorization\b[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token)?\s*)(?P<value>[^\s\"',;]+)", re.IGNORECASE
 )
 _BEARER = re.compile(r"(?P<head>\bbearer\s+)(?P<value>[A-Za-z0-9._~+/=-]{6,})", re.IGNORECASE)
 _QUERY = re.compile(r"(?P<head>[?&](?:token|key|api_key|access_token)=)(?P<value>[^\s&#\"']+)", re.IGNORECASE)
-_URL = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)(?P<value>[^\s/@]+)(?=@)", re.IGNORECASE)
+_URL = re.compile(r"(?P<head>(?<=[a-z0-9+.-])://[^\s/:@]*:)(?P<value>[^\s/@]+)(?=@)", re.IGNORECASE)
 
 
 _HINTS = (
@@ -88,21 +90,22 @@ def mask_text(text: str) -> str:
 def _mask_assignments(text: str) -> str:
     parts: list[str] = []
     position = 0
-    while match := _ASSIGNMENT.search(text, position):
+    while match := _ASSIGNED.search(text, position):
         name, gap = match["name"], match["gap"]
         # "NAME value" without = or : is an assignment for flags only; prose ("the password is") is left alone.
         assigned = gap.strip("\"' \t") in ("=", ":") or name.startswith("--")
-        if assigned and is_secret_name(name) and match["value"] not in ("None", "null", "False", "True", MASK):
-            if name.startswith("--") and not gap.strip() and match["value"].startswith("--"):
-                parts.append(text[position : match.end("gap")])
-                position = match.end("gap")
+        found = _VALUE.match(text, match.end()) if assigned and is_secret_name(name) else None
+        end = match.end("name")
+        if found is not None and found["value"] not in ("None", "null", "False", "True", MASK):
+            if name.startswith("--") and not gap.strip() and found["value"].startswith("--"):
+                # Another flag: the one before has no value.
+                end = match.end()
+            else:
+                parts += [text[position : found.start("value")], MASK]
+                position = found.end()
                 continue
-            parts.append(text[position : match.start("value")])
-            parts.append(MASK)
-            position = match.end()
-        else:
-            parts.append(text[position : match.end("name")])
-            position = match.end("name")
+        parts.append(text[position:end])
+        position = end
     parts.append(text[position:])
     return "".join(parts)
 

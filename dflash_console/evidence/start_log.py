@@ -45,6 +45,8 @@ MAX_HOT_CHANGES = 100
 MAX_WARNINGS = 30
 MAX_ERRORS = 20
 MAX_TRACEBACK = 60
+MAX_TEXT = 4_000
+"""Characters of a line that are kept; a line may be a megabyte long."""
 
 _TRACEBACK_BODY = re.compile(
     r"\s|[\w.]*(?:Error|Exception|Interrupt|Exit)\b|During handling|The above exception|Traceback|$|\s*\^+"
@@ -233,17 +235,17 @@ class StartLog:
             case HotChange():
                 return log._changed(event, read, number, at)
             case EngineWarning():
-                remark = LogRemark(event.text, number, at, event.kind, event.flag)
+                remark = LogRemark(event.text[:MAX_TEXT], number, at, event.kind, event.flag)
                 return replace(log, warnings=(*log.warnings, remark)[-MAX_WARNINGS:])
             case TracebackStart():
-                return replace(log, _in_traceback=True, traceback=(read.text,))
+                return replace(log, _in_traceback=True, traceback=(read.text[:MAX_TEXT],))
             case ErrorLine():
                 return log._failed(event.text, number, at)
             case _:
                 return log._failed(mask_text(read.text), number, at) if line.priority <= 3 and read.text else log
 
     def _reached(self, phase: Phase, number: int, at: float | None, text: str, seconds: float | None = None) -> StartLog:
-        return replace(self, phases={**self.phases, phase: PhaseMark(phase, number, at, text, seconds)})
+        return replace(self, phases={**self.phases, phase: PhaseMark(phase, number, at, text[:MAX_TEXT], seconds)})
 
     def _milestone(self, event: EngineEvent, read: ReadLine, number: int, at: float | None) -> StartLog:
         match event:
@@ -272,12 +274,12 @@ class StartLog:
         tree_worker = self._tree_worker or isinstance(event, DDTreeWorker)
         if isinstance(event, DDTreeWorker):
             values["algorithm"] = LogValue("DDTREE", number, at)
-            confirmation = self.confirmation or LogValue(read.text, number, at)
+            confirmation = self.confirmation or LogValue(read.text[:MAX_TEXT], number, at)
         else:
             # Engines with a tree worker of its own go on calling their drafter's runner DFLASH.
             if not tree_worker:
                 values["algorithm"] = LogValue(event.algorithm, number, at)
-            confirmation = LogValue(read.text, number, at)
+            confirmation = LogValue(read.text[:MAX_TEXT], number, at)
         log = replace(self, values=values, confirmation=confirmation, _tree_worker=tree_worker)
         return log if Phase.DRAFT_RUNNER in log.phases else log._reached(Phase.DRAFT_RUNNER, number, at, read.text)
 
@@ -299,16 +301,16 @@ class StartLog:
         log = replace(self, hot_changes=(*self.hot_changes, ChangePoint(change, number, at))[-MAX_HOT_CHANGES:])
         if change.accepted:
             return log
-        remark = LogRemark(read.text, number, at, WarningKind.HOT_REFUSED)
+        remark = LogRemark(read.text[:MAX_TEXT], number, at, WarningKind.HOT_REFUSED)
         return replace(log, warnings=(*log.warnings, remark)[-MAX_WARNINGS:])
 
     def _failed(self, text: str, number: int, at: float | None) -> StartLog:
-        remark = LogRemark(text, number, at)
+        remark = LogRemark(text[:MAX_TEXT], number, at)
         return replace(self, errors=(*self.errors, remark)[-MAX_ERRORS:], first_error=self.first_error or remark)
 
     def _close_traceback(self, read: ReadLine) -> StartLog:
         """Follow a traceback's lines; it ends after the line that names the exception."""
-        text = mask_text(read.text)
+        text = mask_text(read.text)[:MAX_TEXT]
         if isinstance(read.event, TracebackStart) or text[:1].isspace() or not text:
             return replace(self, traceback=(*self.traceback, text)[-MAX_TRACEBACK:])
         closed = replace(self, _in_traceback=False)

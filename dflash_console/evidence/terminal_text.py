@@ -22,7 +22,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 
 _BAR = re.compile(
-    r"(?P<label>[^\r\n|]*?):?\s*(?P<percent>\d{1,3})%(?:\s*Completed)?\s*\|(?:[^|\r\n]*\|)?"
+    r"(?P<label>[^\r\n|]{0,200}?):?\s{0,8}(?P<percent>\d{1,3})%(?:\s*Completed)?\s*\|(?:[^|\r\n]*\|)?"
     r"\s*(?P<done>\d+)/(?P<total>\d+)\s*\[(?P<times>[^\]\r\n]*)\]"
 )
 _TIMES = re.compile(r"(?P<elapsed>[\d:]+)<(?P<left>[\d:]+)")
