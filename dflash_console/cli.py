@@ -35,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A terminal or pipe that cannot show a symbol must not end a command.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    if unknown := _unknown_command(words):
-        sys.stderr.write(unknown)
+    if wrong := _not_text(words) or _unknown_command(words):
+        sys.stderr.write(wrong)
         return ExitCode.USAGE
     try:
         given = vars(build_parser().parse_args(words))
@@ -87,6 +87,17 @@ def _record(kind: type[T], given: Mapping[str, object]) -> T:
     """The record ``kind`` of what was given; everything else keeps its default."""
     names = {field.name for field in fields(kind)}
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if name in names})
+
+
+def _not_text(words: Sequence[str]) -> str | None:
+    """A sentence when a word holds bytes that are no UTF-8: neither a host, an engine nor a file of ours could take it."""
+    for number, word in enumerate(words, 1):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            shown = word.encode("utf-8", "replace").decode()
+            return f"ddtree-console: word {number} of the command line, {shown}, is not UTF-8 text\n"
+    return None
 
 
 def _unknown_command(words: Sequence[str]) -> str | None:

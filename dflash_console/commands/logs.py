@@ -41,7 +41,7 @@ async def _logs(context: Context, options: LogsOptions) -> ExitCode:
             except asyncio.CancelledError:
                 # Ctrl-C is how following ends; it is no failure.
                 return ExitCode.FINE
-        elif not lines and not output.json_wanted:
+        elif not lines and options.lines and not output.json_wanted:
             output.note(f"{session.unit} has no stored log lines")
     return ExitCode.FINE
 

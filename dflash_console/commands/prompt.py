@@ -18,6 +18,13 @@ from .options import PromptOptions
 from .outcome import ExitCode, UsageError
 from .output import Cell, JsonValue, Output, Tone
 
+MAX_REQUESTS = 500
+"""Most prompts sent at once: each holds a connection, and a process may have 1,024 files open (``ulimit -n``)."""
+MAX_DEPTH = 4_000_000
+"""Tokens of text in front of a prompt: more than any model's context."""
+MAX_INPUT_BYTES = 32 << 20
+"""Longest prompt that is read from standard input."""
+
 
 def run(context: Context, options: PromptOptions) -> ExitCode:
     requests = build_requests(options)
@@ -28,8 +35,10 @@ def build_requests(options: PromptOptions) -> tuple[PromptRequest, ...]:
     """The requests that the command line asks for.
 
     Raises:
-        UsageError: no prompt, an unknown suite, or a setting that is not one of a request.
+        UsageError: no prompt, an unknown suite, too many or too long ones, or a setting that is not one of a request.
     """
+    if options.depth > MAX_DEPTH:
+        raise UsageError(f"--depth is at most {MAX_DEPTH:,} tokens, which is more than any model takes")
     try:
         params = request_params(options)
         texts = _texts(options)
@@ -79,13 +88,33 @@ def _texts(options: PromptOptions) -> list[str]:
     if options.suite is not None:
         if options.text is not None:
             raise UsageError("give a prompt or --suite, not both")
-        return [prompt.text for prompt in load_suite(options.suite, depth=options.depth).prompts] * options.copies
-    text = sys.stdin.read() if options.text == "-" else options.text
+        prompts = [prompt.text for prompt in load_suite(options.suite, depth=options.depth).prompts]
+        _check_number(len(prompts) * options.copies)
+        return prompts * options.copies
+    _check_number(options.copies)
+    text = _standard_input() if options.text == "-" else options.text
     if text is None or not text.strip():
         raise UsageError('there is no prompt: ddtree-console prompt "Write a haiku about trees.", or --suite coding')
     if options.depth:
         text = f"{filler(options.depth)}\n\n{text}"
     return [text] * options.copies
+
+
+def _check_number(requests: int) -> None:
+    if requests > MAX_REQUESTS:
+        raise UsageError(f"that would be {requests:,} prompts at once, at most {MAX_REQUESTS} are sent: lower --n")
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:
+        raise UsageError("there is no standard input to read the prompt from: give it as a word")
+    data = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+    if len(data) > MAX_INPUT_BYTES:
+        raise UsageError(f"standard input is longer than {MAX_INPUT_BYTES >> 20} MiB: no model takes such a prompt")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError("standard input is not UTF-8 text") from None
 
 
 async def _fire(context: Context, requests: tuple[PromptRequest, ...]) -> ExitCode:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+
+from ..evidence.values import read_json
 
 SUITES = ("coding", "chat", "long")
 """The suites that come with the console."""
 
 CHARACTERS_PER_TOKEN = 4
 """For English prose with common tokenizers, roughly; the record's ``prompt_tokens`` says what it really was."""
+
+MAX_FILE_BYTES = 32 << 20
+"""Largest file that is read: a device or a mistyped name must not fill the memory."""
 
 
 class SuiteError(ValueError):
@@ -89,19 +93,25 @@ def parse_suite(name: str, text: str) -> Suite:
 
 def _from_file(path: Path) -> Suite:
     try:
-        text = path.read_text("utf-8")
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise SuiteError(f"there is no suite or file called {path}; the suites are {', '.join(SUITES)}") from None
-    except UnicodeDecodeError:
-        raise SuiteError(f"{path} is not UTF-8 text") from None
     except OSError as problem:
         raise SuiteError(f"{path} cannot be read: {problem.strerror}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise SuiteError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB: split it")
+    try:
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        raise SuiteError(f"{path} is not UTF-8 text") from None
     if path.suffix == ".toml":
         return parse_suite(str(path), text)
     if path.suffix == ".jsonl":
         prompts = tuple(
             Prompt(f"line {number}", _json_prompt(path, number, line))
-            for number, line in enumerate(text.splitlines(), 1)
+            # Not splitlines: a string in JSON may hold U+2028 and other characters that it would break at.
+            for number, line in enumerate(text.split("\n"), 1)
             if line.strip()
         )
     else:
@@ -113,15 +123,16 @@ def _from_file(path: Path) -> Suite:
 
 def _json_prompt(path: Path, number: int, line: str) -> str:
     try:
-        entry = json.loads(line)
+        entry = read_json(line)
     except ValueError as problem:
         raise SuiteError(f"line {number} of {path} is not JSON: {problem}") from None
     if isinstance(entry, str) and entry.strip():
         return entry
     if isinstance(entry, dict):
         for key in ("prompt", "text"):
-            if isinstance(entry.get(key), str) and entry[key].strip():
-                return str(entry[key])
+            value = entry.get(key)
+            if isinstance(value, str) and value.strip():
+                return value
         turns = entry.get("messages")
         if isinstance(turns, list):
             texts = [turn.get("content") for turn in turns if isinstance(turn, dict) and turn.get("role") == "user"]

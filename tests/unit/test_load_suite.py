@@ -40,13 +40,15 @@ def test_filler_is_the_same_every_time_and_does_not_repeat_itself() -> None:
     [
         ("one.txt", "Tell me\nsomething.\n", ["Tell me\nsomething."]),
         ("lines.jsonl", '{"prompt": "a"}\n\n{"text": "b"}\n"c"\n', ["a", "b", "c"]),
+        ("broken.jsonl", '{"prompt": "a\u2028b\x85c"}\r\n{"text": "b"}\r\n', ["a\u2028b\x85c", "b"]),
+        ("marked.toml", '\ufeff[[prompt]]\ntext = "x"\n', ["x"]),
         ("turns.jsonl", '{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}', ["u"]),
         ("own.toml", '[[prompt]]\ntext = "x"\n[[prompt]]\nname = "n"\ntext = "y"\n', ["x", "y"]),
     ],
 )
 def test_a_file_of_the_users_is_read(tmp_path: Path, name: str, content: str, prompts: list[str]) -> None:
     path = tmp_path / name
-    path.write_text(content)
+    path.write_bytes(content.encode())
     assert [prompt.text for prompt in load_suite(str(path)).prompts] == prompts
 
 
@@ -60,6 +62,7 @@ def test_a_file_of_the_users_is_read(tmp_path: Path, name: str, content: str, pr
         ("other.jsonl", '{"question": "a"}\n', "line 1"),
         ("empty.txt", "\n", "holds no prompt"),
         ("latin.txt", b"caf\xe9", "UTF-8"),
+        ("deep.jsonl", "[" * 100_000, "line 1"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_where_and_what(tmp_path: Path, name: str, content: str | bytes, words: str) -> None:
@@ -67,6 +70,11 @@ def test_a_file_that_cannot_be_used_says_where_and_what(tmp_path: Path, name: st
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(SuiteError, match=words):
         load_suite(str(path))
+
+
+def test_a_file_without_an_end_is_not_read_for_ever() -> None:
+    with pytest.raises(SuiteError, match="larger than 32 MiB"):
+        load_suite("/dev/zero")
 
 
 def test_an_unknown_name_lists_the_suites() -> None:
