@@ -1,62 +1,18 @@
 """Commit-confirm: a timer on the host that puts the last confirmed configuration back unless it is called off in time.
 
-It depends on nothing but the host: a POSIX script with the texts inside, run by a transient timer of the same systemd. Whether it
-fired or was called off is decided by one rename, which only one of the two can win.
+It depends on nothing but the host, and outlives a reboot of it (see ``systemd_rollback_script.py``).
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import shlex
+import contextlib
 from dataclasses import dataclass
 
 from ..evidence.file_edits import Texts
 from .systemd_audit import audit_path
 from .systemd_manager import Manager, said
+from .systemd_rollback_script import ARM, DISARM, FORGET, script_text, unit_texts
 from .transport import HostError
-
-_ARM = """
-set -eu
-umask 077
-mkdir -p -- "$1"
-cat > "$1/$2.sh"
-rm -f -- "$1/$2.fired" "$1/$2.off" "$1/$2.done"
-: > "$1/$2.armed"
-sync -- "$1"
-"""
-_DISARM = """
-if mv -- "$1/$2.armed" "$1/$2.off" 2>/dev/null; then printf 'off\\n'
-elif [ -e "$1/$2.fired" ] || [ -e "$1/$2.done" ]; then printf 'fired\\n'
-else printf 'none\\n'; fi
-"""
-_HEAD = """#!/bin/sh
-# Written by ddtree-console: puts the last confirmed configuration of {unit} back.
-# Runs when the change was not confirmed within {seconds} s. It holds what the configuration holds, keys included.
-umask 077
-cd {folder} || exit 1
-mv -- {name}.armed {name}.fired || exit 0
-status=0
-put() {{
-  if [ -L "$1" ]; then target=$(readlink -f -- "$1"); else target=$1; fi
-  mkdir -m 755 -p -- "$(dirname -- "$target")" && new=$(mktemp -- "$(dirname -- "$target")/.ddtree-console.XXXXXX") || return 1
-  base64 -d > "$new" || return 1
-  if [ -e "$target" ]; then chown --reference="$target" -- "$new"; chmod --reference="$target" -- "$new"
-  else chmod "$2" -- "$new"; fi
-  sync -- "$new"
-  mv -f -- "$new" "$target"
-}}
-"""
-_TAIL = """
-{systemctl} daemon-reload || status=1
-{systemctl} reset-failed {unit} 2>/dev/null
-{systemctl} {verb} {unit} || status=1
-mv -- {name}.fired {name}.done
-mkdir -p -- "$(dirname -- {audit})"
-printf '{{"time": "%s", "who": {who}, "what": "roll-back by the timer", "unit": {json_unit}, "status": %s}}\\n' \\
-  "$(date '+%Y-%m-%dT%H:%M:%S%z')" "$status" >> {audit}
-exit $status
-"""
 
 
 @dataclass(frozen=True)
@@ -82,7 +38,7 @@ class RollbackTimer:
         """Start the timer; an earlier one of this unit is replaced.
 
         Args:
-            seconds: until it fires, by the host's own clock.
+            seconds: until it fires, by the host's own clock; after a reboot they are counted from its start.
             restore: the files as they are to be again; ``None`` removes one.
             restart: whether the engine ran before and is to run again; otherwise it is stopped.
 
@@ -95,17 +51,27 @@ class RollbackTimer:
             why = (await self._manager.facts()).elevation.why_not
             raise HostError(f"a roll-back timer on {self._manager.transport.name} takes root's rights: {why}")
         await self._must_linger()
-        systemctl = "systemctl --user" if self._manager.scope == "user" else "systemctl"
-        folder = await self._folder()
-        verb = "--no-block restart" if restart else "--no-block stop"
-        script = await self._script(seconds, restore, folder, systemctl, verb)
+        folder, units = await self._folder(), await self._units()
+        script = script_text(
+            restore,
+            unit=self._unit,
+            name=self._name,
+            folder=folder,
+            units=units,
+            seconds=seconds,
+            systemctl="systemctl --user" if self._manager.scope == "user" else "systemctl",
+            restart=restart,
+            audit=await audit_path(self._manager),
+            author=self._author or "ddtree-console",
+        )
         await self._stop_timer()
+        texts = unit_texts(self._unit, f"{folder}/{self._name}.sh", seconds)
         done = await self._manager.run_root(
-            ["sh", "-c", _ARM, "sh", folder, self._name], stdin=script.encode("utf-8", "replace"), changes=True
+            ["sh", "-c", ARM, "sh", folder, self._name, units, *texts], stdin=script.encode("utf-8", "replace"), changes=True
         )
         if not done.ok:
             raise HostError(f"the roll-back script cannot be kept on {self._manager.transport.name}: {said(done)}")
-        await self._start_timer(seconds, f"{folder}/{self._name}.sh")
+        await self._start_timer()
         return ArmedRollback(self._name, seconds)
 
     async def disarm(self) -> bool:
@@ -114,15 +80,14 @@ class RollbackTimer:
         Raises:
             HostError: the host does not answer, so whether it fires is not known.
         """
-        folder = await self._folder()
-        done = await self._manager.run_root(["sh", "-c", _DISARM, "sh", folder, self._name], changes=True)
+        done = await self._manager.run_root(["sh", "-c", DISARM, "sh", await self._folder(), self._name], changes=True)
         answer = done.stdout.decode("utf-8", "replace").strip()
         if answer not in ("off", "fired", "none"):
             raise HostError(f"whether the roll-back timer was called off is not known: {said(done)}")
         if answer == "off":
-            await self._stop_timer()
-            # The texts in it may hold keys, and are of no use any more.
-            await self._manager.run_root(["rm", "-f", "--", f"{folder}/{self._name}.sh"], changes=True)
+            # It does nothing any more, whatever becomes of these.
+            with contextlib.suppress(HostError):
+                await self._forget()
         return answer == "off"
 
     async def armed(self) -> bool:
@@ -138,37 +103,12 @@ class RollbackTimer:
         argv = ["sh", "-c", '[ -e "$1.fired" ] || [ -e "$1.done" ]', "sh", f"{folder}/{self._name}"]
         return (await self._manager.run_root(argv)).ok
 
-    async def _script(self, seconds: int, restore: Texts, folder: str, systemctl: str, verb: str) -> str:
-        words = {
-            "unit": shlex.quote(self._unit),
-            "seconds": seconds,
-            "folder": shlex.quote(folder),
-            "name": shlex.quote(self._name),
-            "systemctl": systemctl,
-            "verb": verb,
-            "audit": shlex.quote(await audit_path(self._manager)),
-            "who": _inside_single(json.dumps(self._author or "ddtree-console")),
-            "json_unit": _inside_single(json.dumps(self._unit)),
-        }
-        parts = [_HEAD.format(**words)]
-        for path, text in restore.items():
-            quoted = shlex.quote(path)
-            if text is None:
-                parts.append(f"rm -f -- {quoted} || status=1\n")
-            else:
-                data = base64.encodebytes(text.encode("utf-8", "replace")).decode("ascii")
-                parts.append(f"put {quoted} 644 <<'END' || status=1\n{data}END\n")
-        return "".join(parts) + _TAIL.format(**words)
-
-    async def _start_timer(self, seconds: int, script: str) -> None:
-        scope = ["--user"] if self._manager.scope == "user" else []
-        facts = await self._manager.facts()
-        argv = ["env", f"XDG_RUNTIME_DIR={facts.runtime}", "systemd-run", *scope, "--no-ask-password", "--collect"]
-        argv += [f"--unit={self._name}", f"--on-active={seconds}s", "--timer-property=AccuracySec=100ms"]
-        argv += [f"--description=Roll-back of {self._unit} unless confirmed", "/bin/sh", script]
-        done = await self._manager.run_root(argv, changes=True)
-        if not done.ok:
-            raise HostError(f"the roll-back timer cannot be started on {self._manager.transport.name}: {said(done)}")
+    async def _start_timer(self) -> None:
+        try:
+            await self._manager.command("daemon-reload")
+            await self._manager.command("start", "--", f"{self._name}.timer")
+        except HostError as error:
+            raise HostError(f"the roll-back timer cannot be started on {self._manager.transport.name}: {error}") from None
         shown = await self._manager.show(f"{self._name}.timer")
         if shown.get("ActiveState") != "active":
             raise HostError(f"the roll-back timer does not run on {self._manager.transport.name}: {shown.get('ActiveState')}")
@@ -176,6 +116,13 @@ class RollbackTimer:
     async def _stop_timer(self) -> None:
         argv = await self._manager.systemctl("stop", "--", f"{self._name}.timer")
         await self._manager.run_root(argv, changes=True)
+
+    async def _forget(self) -> None:
+        """Remove a timer that was called off."""
+        await self._stop_timer()
+        argv = ["sh", "-c", FORGET, "sh", await self._folder(), self._name, await self._units()]
+        await self._manager.run_root(argv, changes=True)
+        await self._manager.command("daemon-reload")
 
     async def _must_linger(self) -> None:
         if self._manager.scope == "system":
@@ -194,7 +141,7 @@ class RollbackTimer:
             return "/var/lib/ddtree-console/rollback"
         return f"{facts.home}/.local/state/ddtree-console/rollback"
 
-
-def _inside_single(text: str) -> str:
-    """Text for the inside of a single-quoted printf format: no quote ends it, no percent sign is a directive."""
-    return text.replace("\\", "\\\\").replace("%", "%%").replace("'", "'\\''")
+    async def _units(self) -> str:
+        if self._manager.scope == "system":
+            return "/etc/systemd/system"
+        return f"{(await self._manager.facts()).config_home}/systemd/user"

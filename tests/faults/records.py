@@ -76,6 +76,8 @@ class Setup:
     """Further words of the engine's command."""
     folder: str = "/etc/systemd/system"
     """Where the unit file is."""
+    install: bool = False
+    """Enable the unit, so that it is started when the host boots."""
     wrapped: str = ""
     """A shell command with ``ENGINE`` in it, to start the engine through ``bash -c``."""
     user: str = "root"

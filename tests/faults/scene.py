@@ -193,13 +193,16 @@ class Scene:
         lines = ["[Unit]", "Description=an engine", *self.setup.unit, "", "[Service]"]
         lines += [f"Environment={CACHE_VARIABLE}={cache_folder()}", f"WorkingDirectory={PROJECT}", "TimeoutStopSec=5"]
         lines += [f'Environment="STAND_IN_FAULTS={self.setup.faults}"'] if self.setup.faults else []
-        return "\n".join([*lines, *self.setup.service, f"ExecStart={start}", ""])
+        end = ["", "[Install]", "WantedBy=basic.target"] if self.setup.install else []
+        return "\n".join([*lines, *self.setup.service, f"ExecStart={start}", *end, ""])
 
     def install(self) -> None:
         self.exec("mkdir", "-p", str(Path(PROGRAM).parent))
         self.exec("ln", "-sf", str(STAND_IN), PROGRAM)
         self.write(f"{self.setup.folder}/{self.unit}", self.unit_text())
         self.systemctl("daemon-reload")
+        if self.setup.install:
+            self.systemctl("enable", self.unit)
 
     async def start(self) -> None:
         """Start the unit with the console, so that what it has is a confirmed configuration. Raises: Missed."""

@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from dflash_console.evidence.command import set_flag
+from dflash_console.hosts.service import RunState
 from dflash_console.hosts.systemd_audit import append_audit_line
 from dflash_console.hosts.systemd_rollback import RollbackTimer
 from dflash_console.hosts.transport import HostError
 from dflash_console.knobs import KNOBS
 from tests.testhost import TestHost
+from tests.testhost.fixtures import BootHost
 
 from .systemd_rig import Rig, rig_on, unit_text
 
@@ -70,6 +72,48 @@ async def test_a_timer_that_was_called_off_does_not_fire_and_leaves_no_text_behi
     assert (await service.state()).invocation_id == state.invocation_id
     assert not await timer.fired()
     assert not list(rig.path("/var/lib/ddtree-console/rollback").glob("*r-off.sh"))
+    assert not list(rig.path("/etc/systemd/system").rglob("ddtree-rollback-r-off*"))
+    assert b"r-off" not in rig.host.exec("systemctl", "list-units", "--all", "ddtree-rollback-*").stdout
+
+
+async def test_a_host_that_is_rebooted_before_anybody_confirmed_goes_back_as_well(boot_host: BootHost) -> None:
+    host = boot_host()
+    async with rig_on(host) as rig:
+        rig.unit("r-boot.service", unit_text("rboot", "--speculative-ddtree-budget 8") + "[Install]\nWantedBy=basic.target\n")
+        host.exec("systemctl", "enable", "r-boot.service")
+        service = rig.service("r-boot")
+        before = await service.configuration()
+        timer = RollbackTimer(service.manager, service.unit)
+        await timer.arm(4, service.restorable(before))
+        await service.write(service.edits(before, set_flag(before.command, KNOBS["tree_budget"], 16)))
+        host.reboot(at_once=True)
+        assert (await service.configuration()).loaded != before.command
+        assert await timer.armed()
+        async with asyncio.timeout(20):
+            while not await timer.fired() or await timer.armed():  # noqa: ASYNC110 - the host's own timer
+                await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
+        assert (await service.configuration()).loaded == before.command
+        assert (await service.state()).state is RunState.RUNNING
+        assert not list(host.path("/etc/systemd/system").rglob("ddtree-rollback-*")), "nothing is left to run again"
+
+
+async def test_a_roll_back_that_a_power_failure_cut_off_is_done_again(boot_host: BootHost) -> None:
+    host = boot_host()
+    async with rig_on(host) as rig:
+        rig.unit("r-cut.service", unit_text("rcut"))
+        service = rig.service("r-cut")
+        await service.configuration()
+        timer = RollbackTimer(service.manager, service.unit)
+        await timer.arm(3, {"/etc/r-cut.env": "A=1\n"})
+        # As it stands when the power fails right after the script's first step.
+        state = "/var/lib/ddtree-console/rollback/ddtree-rollback-r-cut"
+        host.exec("mv", f"{state}.armed", f"{state}.fired")
+        host.reboot(at_once=True)
+        async with asyncio.timeout(20):
+            while not host.path(f"{state}.done").exists():  # noqa: ASYNC110 - the host's own timer
+                await asyncio.sleep(0.2)
+        assert host.path("/etc/r-cut.env").read_text() == "A=1\n"
 
 
 async def test_an_odd_file_and_one_that_was_not_there_are_put_back_byte_for_byte(rig: Rig) -> None:

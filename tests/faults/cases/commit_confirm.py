@@ -78,6 +78,23 @@ async def engine_hangs(scene: Scene) -> Ended:
     return ended
 
 
+@fault(
+    "commit-confirm-rebooted",
+    Where.CONSOLE,
+    "SIGKILL in the middle of the start, and the host is rebooted; its timer comes back with it and puts the old configuration back",
+    Verdict.CANCELLED,
+    "timer",
+    old=Old.RESTORED,
+    setup=Setup(faults="16=slow", install=True),
+)
+async def rebooted(scene: Scene) -> Ended:
+    await killed_at(scene, "process up", words=("--commit-confirm",))
+    scene.host.reboot(at_once=True)
+    assert armed(scene), "the timer did not outlive the reboot"
+    await put_back(scene)
+    return await scene.console.run("apply", "--resume", "--yes")
+
+
 def armed(scene: Scene) -> bool:
     return TIMER in scene.exec("systemctl", "list-timers", "--all", "--no-pager")
 

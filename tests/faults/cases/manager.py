@@ -303,3 +303,34 @@ async def bus_is_gone(scene: Scene) -> Ended:
     # The looks at the host need it.
     scene.shell("systemctl start dbus.service")
     return ended
+
+
+@fault(
+    "manager-host-rebooted",
+    Where.MANAGER,
+    "the host is rebooted in the middle of the start, and starts the unit by itself",
+    Verdict.PROCESS_DIED,
+    "rebooted",
+    setup=Setup(faults="16=slow", install=True),
+)
+async def host_rebooted(scene: Scene) -> Ended:
+    running = await scene.console.start_apply()
+    await running.reaches("process up", "done")
+    scene.host.reboot()
+    return await running.end()
+
+
+@fault(
+    "manager-host-loses-power",
+    Where.MANAGER,
+    "the host's power fails in the middle of the start and comes back; with --rollback-on-failure",
+    Verdict.PROCESS_DIED,
+    "rebooted",
+    old=Old.RESTORED,
+    setup=Setup(faults="16=slow", install=True),
+)
+async def host_loses_power(scene: Scene) -> Ended:
+    running = await scene.console.start_apply("--rollback-on-failure")
+    await running.reaches("process up", "done")
+    scene.host.reboot(at_once=True)
+    return await running.end()
