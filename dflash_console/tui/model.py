@@ -49,7 +49,8 @@ class ConsoleModel:
     """The figures shown are old: the link is down, or the engine has not answered for seconds."""
     _sampled_at: float = 0.0
     _invocation: str | None = None
-    _hot_changes: int = 0
+    _change_marked: int = 0
+    """Line of the newest hot change that has its mark."""
 
     def take_past(self, past: Past) -> None:
         """Put what history knows before what was sampled since."""
@@ -92,13 +93,13 @@ class ConsoleModel:
             if self._invocation is not None:
                 self.add_mark(Mark(wall, "restart"))
             self._invocation = invocation
-            self._hot_changes = 0
+            self._change_marked = 0
         changes = () if state.log is None else state.log.value.hot_changes
-        for point in changes[self._hot_changes :]:
-            if point.change.accepted:
+        for point in changes:
+            if point.number > self._change_marked and point.change.accepted:
                 moment = wall if point.at is None else point.at
                 self.add_mark(Mark(moment, mark_words(point.change.name, point.change.new)))
-        self._hot_changes = max(self._hot_changes, len(changes))
+        self._change_marked = max(self._change_marked, *(point.number for point in changes[-1:]), 0)
 
     def judge_age(self, link: Link | None, now: float, wall: float) -> bool:
         """Note the connection, and whether the figures are old; the plots' time goes on without them, so that they show the gap.

@@ -18,8 +18,10 @@ class LogFold:
         self.invocation: str | None = None
         """Id of the start that the fold is about; ``None`` before a line named one."""
         self._made: StartLog | None = None
-        self._changes_taken = 0
+        self._change_taken = 0
         self._decode_taken = 0
+        """Lines of the newest hot change and decode line that were taken up. The fold keeps the newest of them only, so their
+        number tells nothing."""
 
     @property
     def log(self) -> StartLog:
@@ -37,7 +39,7 @@ class LogFold:
             if line.invocation_id and line.invocation_id != self.invocation:
                 self._made = None
                 self.invocation = line.invocation_id
-                self._changes_taken = 0
+                self._change_taken = 0
             if line.invocation_id == self.invocation:
                 self._made = self.log.add(line)
 
@@ -51,9 +53,9 @@ class LogFold:
 
     def new_changes(self) -> tuple[ChangePoint, ...]:
         """Hot changes since this was asked last, oldest first."""
-        changes = self.log.hot_changes
-        new = changes[self._changes_taken :]
-        self._changes_taken = len(changes)
+        new = tuple(point for point in self.log.hot_changes if point.number > self._change_taken)
+        if new:
+            self._change_taken = new[-1].number
         return new
 
     def new_decode_line(self) -> DecodeBatch | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dflash_console.evidence.metrics import Rates
+from dflash_console.evidence.start_log import MAX_HOT_CHANGES
 from dflash_console.hosts.service import RunState
 from dflash_console.tui import messages
 from dflash_console.tui.facts import DriftBadge, Tone, header_facts
@@ -163,6 +164,16 @@ async def test_a_restart_and_a_hot_change_leave_marks(make_app: MakeApp) -> None
         texts = (*START_LINES, "Hot change applied. speculative_ddtree_budget: 8 -> 16 (from /set_internal_state)")
         link.push(state(invocation="bb" * 16, texts=texts))
         await until(lambda: [mark.label for mark in app.model.marks] == ["restart", "budget 16"], "a mark of the change")
+
+
+def test_every_hot_change_leaves_a_mark_however_many_there_are() -> None:
+    model = ConsoleModel()
+    change = "Hot change applied. speculative_ddtree_budget: 8 -> {} (from /set_internal_state)"
+    texts = [*START_LINES, *(change.format(budget) for budget in range(1, MAX_HOT_CHANGES + 1))]
+    model.take_state(state(texts=texts), T0)
+    model.take_state(state(texts=[*texts, change.format(777)]), T0 + 1)
+    assert [mark.label for mark in model.marks].count("budget 777") == 1
+    assert len(model.marks) == MAX_HOT_CHANGES + 1
 
 
 async def test_a_baseline_measured_meanwhile_shows_after_the_next_start(make_app: MakeApp) -> None:
