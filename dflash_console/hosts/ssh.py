@@ -14,7 +14,17 @@ from .ssh_command import HEARTBEAT_S, command_script, login_line, new_mark, not_
 from .ssh_destination import Destination, parse_destination
 from .ssh_forward import Forward
 from .ssh_link import SshLink
-from .ssh_sessions import CommandSession, Session, Slots, StreamSession, close_channel, end_remotely, open_session, outcome
+from .ssh_sessions import (
+    FOLLOWED_WAIT_S,
+    CommandSession,
+    Session,
+    Slots,
+    StreamSession,
+    close_channel,
+    end_remotely,
+    open_session,
+    outcome,
+)
 from .transport import CommandLog, Completed, FileStat, HostError, HostUnreachable, Link
 
 RETRY_SESSION_S = 0.2
@@ -165,7 +175,7 @@ class SshTransport:
         return Completed(tuple(argv), status, out, err, time.monotonic() - begun)
 
     async def _open(self, session: Session, line: str) -> asyncssh.SSHClientChannel[bytes]:
-        tries = 0
+        tries, begun = 0, time.monotonic()
         while True:
             tries += 1
             connection = await self._link.connection()
@@ -177,6 +187,8 @@ class SshTransport:
                     raise HostError(
                         f"{self._name} opens no session for a command: {error.reason or 'it does not say why'}"
                     ) from None
+                if self._slots.all_followed and time.monotonic() - begun >= FOLLOWED_WAIT_S:
+                    raise self._slots.too_few() from None
                 await asyncio.sleep(RETRY_SESSION_S)
 
     async def _chunks(self, session: StreamSession, command: str) -> AsyncIterator[bytes]:

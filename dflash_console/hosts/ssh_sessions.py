@@ -16,8 +16,8 @@ SESSIONS = 8
 """At once over one connection; sshd allows 10 by default (MaxSessions), and frees one a moment after its end."""
 STREAMS = 5
 """Of these, for output that is followed: what is left is for commands."""
-STREAM_WAIT_S = 10.0
-"""For a session to follow output in."""
+FOLLOWED_WAIT_S = 5.0
+"""For a session while outputs that are followed hold all that may be had: they may go on for ever."""
 END_WAIT_S = KILL_AFTER_S + 1.5
 CLOSE_WAIT_S = 0.5
 """For the host to close a session whose answer is there: until then it counts as open there."""
@@ -37,18 +37,15 @@ class Slots:
         """Wait for a free session and hold it. Raises: HostError: others that follow output hold on to all that may."""
         async with self._freed:
             try:
-                # Commands end, and have time limits of their own; what is followed may go on for ever.
-                async with asyncio.timeout(STREAM_WAIT_S if stream else None):
+                # Commands end, and have time limits of their own.
+                async with asyncio.timeout(FOLLOWED_WAIT_S if stream or self.all_followed else None):
                     await self._freed.wait_for(
                         lambda: (
                             self._open < self._limit and not (stream and self._streams >= max(1, min(STREAMS, self._limit - 1)))
                         )
                     )
             except TimeoutError:
-                raise HostError(
-                    f"too many outputs are followed at once over one connection, of which {self._limit} sessions can be had: "
-                    "raise MaxSessions in the host's sshd_config"
-                ) from None
+                raise self.too_few() from None
             self._open += 1
             self._streams += stream
         try:
@@ -58,6 +55,18 @@ class Slots:
             self._streams -= stream
             async with self._freed:
                 self._freed.notify_all()
+
+    @property
+    def all_followed(self) -> bool:
+        """Whether every session that the host allows is held by output that is followed."""
+        return self._streams >= self._limit
+
+    def too_few(self) -> HostError:
+        """Why no session comes free."""
+        return HostError(
+            f"too many outputs are followed at once over one connection, of which {self._limit} sessions can be had: "
+            "raise MaxSessions in the host's sshd_config"
+        )
 
     def refused(self) -> bool:
         """The host refused a session: allow one fewer, if others are open. False = none is open, so waiting helps nobody."""

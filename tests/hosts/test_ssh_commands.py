@@ -162,6 +162,21 @@ async def test_a_host_that_allows_few_sessions_is_used_with_few(boot_host: BootH
         assert [found.stdout for found in done] == [f"{n}\n".encode() for n in range(SESSIONS)]
 
 
+async def test_a_command_does_not_wait_for_outputs_that_are_followed_and_may_never_end(
+    boot_host: BootHost,  # noqa: F811
+    ssh_home: SshHome,  # noqa: F811
+) -> None:
+    ssh_home.add_host("gpu", boot_host(sshd="MaxSessions 2\n"))
+    async with over_ssh("gpu") as host, host.stream(["sleep", "60"]), host.stream(["sleep", "60"]):
+        for _ in range(2):
+            begun = time.monotonic()
+            with pytest.raises(HostError, match="of which 2 sessions can be had: raise MaxSessions"):
+                await host.run(["true"], timeout=40)
+            assert time.monotonic() - begun < 15
+    async with over_ssh("gpu") as host, host.stream(["sleep", "60"]):
+        assert (await host.run(["true"])).ok
+
+
 async def test_a_host_that_opens_no_session_says_so(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
     ssh_home.add_host("gpu", boot_host(sshd="MaxSessions 0\n"))
     async with over_ssh("gpu") as host:
