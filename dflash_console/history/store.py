@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -47,6 +48,16 @@ COARSE = ((3600.0, 10.0), (86_400.0, 60.0))
 """Samples older than the first figure are thinned to one per the second figure, both in seconds."""
 _THIN_EVERY_S = 300.0
 _REQUESTS_KEPT = 20_000
+_KINDS = {kind.value: kind for kind in MarkKind}
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Something that the thread does with the database."""
+
+    work: Work
+    give_up: Callable[[], None] = lambda: None
+    """Called instead of, or after, a ``work`` that failed."""
 
 
 class HistoryError(Exception):
@@ -64,7 +75,8 @@ class History:
     def __init__(self, path: Path, *, keep_days: float = 7.0) -> None:
         self._path = path
         self._keep_s = keep_days * 86_400
-        self._work: queue.SimpleQueue[tuple[Work, Future[object] | None] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._closed = False
         self._problem: str | None = None
         self._thinned: dict[str, float] = {}
         self._thread = threading.Thread(target=self._serve, name="history", daemon=True)
@@ -137,7 +149,8 @@ class History:
                 "SELECT at, kind, text FROM marks WHERE service = ? AND at >= ? AND at <= ? ORDER BY at DESC LIMIT ?",
                 (service, since, until, limit),
             ).fetchall()
-            return tuple(Mark(at, MarkKind(kind), text) for at, kind, text in reversed(rows))
+            # A newer console may have left marks of other kinds.
+            return tuple(Mark(at, _KINDS[kind], text) for at, kind, text in reversed(rows) if kind in _KINDS)
 
         return await self._ask(read, ())
 
@@ -188,41 +201,54 @@ class History:
         return {name: median(values) for name, values in seen.items()}
 
     async def close(self) -> None:
-        """Finish what was asked and close the file."""
-        self._work.put(None)
-        await asyncio.to_thread(self._thread.join, 5.0)
+        """Finish what was asked and close the file. What is asked later is not done, and answered with nothing."""
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+            await asyncio.to_thread(self._thread.join, 5.0)
 
     def _post(self, work: Work) -> None:
-        self._work.put((work, None))
+        if not self._closed:
+            self._jobs.put(_Job(work))
 
     async def _ask(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        future: Future[object] = Future()
-        self._work.put((work, future))
-        found = await asyncio.wrap_future(future)
-        return otherwise if isinstance(found, HistoryError) else found  # type: ignore[return-value]
+        """The answer of ``work``; ``otherwise`` where there is none."""
+        if self._closed:
+            return otherwise
+        future: Future[T] = Future()
+
+        def answer(result: T) -> None:
+            # Whoever asked may have been cancelled meanwhile.
+            if future.set_running_or_notify_cancel():
+                future.set_result(result)
+
+        self._jobs.put(_Job(lambda db: answer(work(db)), lambda: answer(otherwise)))
+        return await asyncio.wrap_future(future)
 
     def _serve(self) -> None:
+        """The thread. It outlives every failure of a job: whoever waits for an answer would wait for ever without it."""
         db: sqlite3.Connection | None = None
         try:
             db = _open(self._path)
         except (sqlite3.Error, OSError) as error:
-            self._problem = f"history is not kept: {self._path}: {error}"
-        while (item := self._work.get()) is not None:
-            work, future = item
-            found: object = HistoryError(self._problem or "")
-            if db is not None:
-                try:
-                    with db:
-                        found = work(db)
-                    self._problem = None
-                except sqlite3.Error as error:
-                    self._problem = f"history is not kept: {self._path}: {error}"
-                    found = HistoryError(self._problem)
-            if future is not None:
-                future.set_result(found)
+            self._problem = self._words(error)
+        while (job := self._jobs.get()) is not None:
+            if db is None:
+                job.give_up()
+                continue
+            try:
+                with db:
+                    job.work(db)
+                self._problem = None
+            except Exception as error:
+                self._problem = self._words(error)
+                job.give_up()
         if db is not None:
             with contextlib.suppress(sqlite3.Error):
                 db.close()
+
+    def _words(self, error: Exception) -> str:
+        return f"history is not kept: {self._path}: {error}"
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -129,3 +130,46 @@ def test_the_baseline_is_measured_on_a_plain_start_with_one_request_only() -> No
     assert str(ENOUGH) in found.note
     assert meter.add(Rates(decode_tok_s=98.0, running=1), plain=False, at=3.0) is None
     assert meter.add(Rates(decode_tok_s=98.0, running=1), plain=True, at=3.0) is None, "speculation in between begins anew"
+
+
+async def test_a_question_that_is_cancelled_keeps_nobody_else_from_an_answer(history: History) -> None:
+    history.add_sample("h/u", Sample(1.0, 5.0))
+    for _ in range(20):
+        question = asyncio.create_task(history.samples("h/u", 0, 10))
+        await asyncio.sleep(0)
+        question.cancel()
+    async with asyncio.timeout(5):
+        assert len(await history.samples("h/u", 0, 10)) == 1
+
+
+async def test_a_row_that_cannot_be_read_is_an_empty_answer_and_the_next_question_is_answered(
+    history: History, tmp_path: Path
+) -> None:
+    history.add_operation("h/u", OperationRow(1.0, "one", "apply", "confirmed", "", 2.0))
+    await history.operations("h/u")
+    with sqlite3.connect(tmp_path / "history.sqlite3") as db:
+        db.execute("UPDATE operations SET stages = 'no JSON'")
+    async with asyncio.timeout(5):
+        assert await history.operations("h/u") == ()
+        assert history.problem is not None
+        assert await history.samples("h/u", 0, 10) == ()
+        assert history.problem is None
+
+
+async def test_marks_of_a_kind_that_a_newer_console_left_are_passed_over(history: History, tmp_path: Path) -> None:
+    mark = Mark(5.0, MarkKind.RESTART, "start 1234")
+    history.add_mark("h/u", mark)
+    await history.marks("h/u", 0, 10)
+    with sqlite3.connect(tmp_path / "history.sqlite3") as db:
+        db.execute("INSERT INTO marks VALUES ('h/u', 6.0, 'eclipse', '')")
+    async with asyncio.timeout(5):
+        assert await history.marks("h/u", 0, 10) == (mark,)
+
+
+async def test_a_closed_history_answers_with_nothing(tmp_path: Path) -> None:
+    closed = open_history(tmp_path / "h.sqlite3")
+    await closed.close()
+    await closed.close()
+    closed.add_sample("h/u", Sample(1.0, 5.0))
+    async with asyncio.timeout(5):
+        assert await closed.samples("h/u", 0, 10) == ()
