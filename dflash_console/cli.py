@@ -6,6 +6,7 @@ not pay for the screens.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,13 +31,15 @@ _SHOW_CONFIG_PROBLEMS = ("console", "doctor")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Never raises and never shows a traceback for anything that a user can cause."""
+    _open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         # A terminal or pipe that cannot show a symbol must not end a command.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     if wrong := _not_text(words) or _unknown_command(words):
-        sys.stderr.write(wrong)
+        with contextlib.suppress(OSError):
+            sys.stderr.write(wrong)
         return ExitCode.USAGE
     try:
         given = vars(build_parser().parse_args(words))
@@ -65,15 +68,16 @@ def run_command(name: str, module: str, common: CommonOptions, options: Options)
         if name not in _SHOW_CONFIG_PROBLEMS:
             context.report_config()
         return int(import_module(f".commands.{module}", __package__).run(context, options))
-    except CommandError as problem:
-        output.error(str(problem))
-        return problem.code
     except KeyboardInterrupt:
         output.note("interrupted")
         return ExitCode.FAILED
-    except ReaderGone:
-        return ExitCode.FINE
-    except Exception as problem:
+    except Exception as raised:
+        problem = _alone(raised)
+        if isinstance(problem, ReaderGone):
+            return ExitCode.FINE
+        if isinstance(problem, CommandError):
+            output.error(str(problem))
+            return problem.code
         # A mistake of ours, not of the user's. Its traceback helps only whoever mends it.
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
@@ -81,6 +85,20 @@ def run_command(name: str, module: str, common: CommonOptions, options: Options)
             f"internal error ({type(problem).__name__}: {problem}); {TRACEBACK_VARIABLE}=1 shows where, please report it"
         )
         return ExitCode.FAILED
+
+
+def _alone(problem: BaseException) -> BaseException:
+    """The first of the problems that tasks at work together ended with; a single one as it is."""
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    return problem
+
+
+def _open_closed_streams() -> None:
+    """Put the null device where a standard stream is closed: the next file opened would get its number, and what is printed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (open until the end)
 
 
 def _record(kind: type[T], given: Mapping[str, object]) -> T:

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import TextIO
 
 from ..evidence.terminal_text import strip_escapes
+from .outcome import CommandError
 
 JsonValue = str | int | float | bool | None | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 """What a JSON document is made of."""
@@ -56,6 +57,10 @@ class ReaderGone(Exception):
     """Whoever read the output has had enough (``… | head``)."""
 
 
+class OutputFailed(CommandError):
+    """What was to be printed could not be (a full disk, a terminal that hung up)."""
+
+
 class Output:
     """Standard output and error of one command."""
 
@@ -67,7 +72,7 @@ class Output:
         self._finish = False
 
     def finish_unread(self) -> None:
-        """A reader that goes away ends nothing from here on: for commands that change a host, whose exit code must be true."""
+        """Output that cannot be written ends nothing from here on: the exit code of a change of a host must be true."""
         self._finish = True
 
     @property
@@ -132,17 +137,20 @@ class Output:
         return sys.stdin.readline().strip().casefold() in ("y", "yes")
 
     def _put(self, text: str, stream: TextIO | None = None) -> None:
-        """Raises: ReaderGone: nobody reads any more, and the command has nothing to finish."""
+        """Raises: ReaderGone, OutputFailed: what is said reaches nobody any more, and the command has nothing to finish."""
         to = self._out if stream is None else stream
         try:
             to.write(text)
             to.flush()
-        except BrokenPipeError:
-            # Python would complain about it again when it exits.
+        except OSError as problem:
+            # Python would complain again when it exits, about what is still in the stream's buffer.
             with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), to.fileno())
-            if not self._finish:
+            if self._finish or stream is not None:
+                return
+            if isinstance(problem, BrokenPipeError):
                 raise ReaderGone from None
+            raise OutputFailed(f"the output cannot be written: {problem.strerror}") from None
 
 
 def width(text: str) -> int:

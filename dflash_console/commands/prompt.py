@@ -106,8 +106,6 @@ def _check_number(requests: int) -> None:
 
 
 def _standard_input() -> str:
-    if sys.stdin is None:
-        raise UsageError("there is no standard input to read the prompt from: give it as a word")
     data = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
     if len(data) > MAX_INPUT_BYTES:
         raise UsageError(f"standard input is longer than {MAX_INPUT_BYTES >> 20} MiB: no model takes such a prompt")

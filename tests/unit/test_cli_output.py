@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_console.commands.output import Cell, Output, ReaderGone, Tone, clean, width
+from dflash_console.commands.output import Cell, Output, OutputFailed, ReaderGone, Tone, clean, width
 
 
 class Terminal(io.StringIO):
@@ -46,6 +49,31 @@ def test_a_reader_that_goes_away_ends_no_change() -> None:
         output.finish_unread()
         output.line("one")
         output.note("two")
+
+
+def test_output_that_cannot_be_written_is_said_once_and_ends_no_change() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full, open("/dev/full", "w", encoding="utf-8") as errors:
+        output = Output(json_wanted=False, stdout=full, stderr=errors)
+        with pytest.raises(OutputFailed, match="No space left on device"):
+            output.line("one")
+        output.note("two")
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        output = Output(json_wanted=False, stdout=full)
+        output.finish_unread()
+        output.line("one")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-", "> /dev/full", "2> /dev/full"])
+@pytest.mark.parametrize("words", ["hosts", "hosts --json", "prompt -", "nosuch"])
+def test_a_closed_or_full_stream_shows_no_traceback(words: str, closed: str, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m dflash_console {words} {closed}"
+    environment = {**os.environ, "DDTREE_HOME": str(tmp_path)}
+    done = subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment)
+    full = closed == "> /dev/full" and words.startswith("hosts")
+    assert done.returncode == (1 if full else 0 if words.startswith("hosts") else 2)
+    assert "Traceback" not in done.stderr
+    assert "internal error" not in done.stderr
+    assert ("No space left" in done.stderr) is full
 
 
 def test_a_pipe_gets_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from dflash_console.commands.options import (
     StatusOptions,
 )
 from dflash_console.commands.outcome import CommandError, ExitCode, UsageError
+from dflash_console.commands.output import ReaderGone
 
 
 class Asked:
@@ -175,6 +176,13 @@ class TestEndings:
         error = capsys.readouterr().err
         assert "internal error (ZeroDivisionError" in error
         assert "Traceback" not in error
+
+    def test_a_problem_of_a_task_is_told_as_its_own(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.run(monkeypatch, ExceptionGroup("tasks", [ReaderGone(), ReaderGone()])) == ExitCode.FINE
+        assert self.run(monkeypatch, ExceptionGroup("tasks", [UsageError("the host is gone")])) == ExitCode.USAGE
+        assert capsys.readouterr().err == "ddtree-console: the host is gone\n"
 
     def test_ctrl_c_is_said(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         assert self.run(monkeypatch, KeyboardInterrupt()) == ExitCode.FAILED
