@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..knobs import KNOBS, Knob, Value, same_value, show_value
+from ..knobs import Knob, Value, find_knob, same_value, show_value
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,9 @@ def toggle_window(now: Value | None, remembered: Value | None, trained: int | No
 
 
 def words(change: DraftChange, now: Mapping[str, Value | None]) -> str:
-    """``tree budget 8 → 16 · top-k 4 → 8``."""
+    """``tree budget 8 → 16 · top-k 4 → 8``; secrets masked."""
     parts = []
     for name, value in change.values.items():
-        knob = KNOBS.get(name)
-        title = name if knob is None else knob.title.lower()
-        parts.append(f"{title} {show_value(now.get(name))} → {show_value(value)}")
+        knob = find_knob(name)
+        parts.append(f"{knob.title.lower()} {show_value(knob.shown(now.get(name)))} → {show_value(knob.shown(value))}")
     return " · ".join(parts)

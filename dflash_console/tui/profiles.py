@@ -17,7 +17,7 @@ PROFILE_KNOBS = ("algorithm", "speculation", "draft_window", "layers_window", "t
 
 
 def save_profile(app: ConsoleApp, name: str) -> None:
-    """Keep what is in effect, with the edits, as the profile ``name``."""
+    """Keep what is in effect, with the edits, as the profile ``name``; secrets are left out."""
     link, state = app.link, app.model.state
     if link is None or state is None:
         return
@@ -27,6 +27,11 @@ def save_profile(app: ConsoleApp, name: str) -> None:
         if value is not None:
             settings[knob] = value
     settings.update(app.model.change.values)
+    # The configuration file is no place for keys and passwords.
+    left_out = [name for name in settings if find_knob(name).secret]
+    for secret in left_out:
+        del settings[secret]
+    without = f"; not {', '.join(left_out)}: a secret is not written into the configuration file" if left_out else ""
 
     async def save() -> None:
         try:
@@ -34,7 +39,7 @@ def save_profile(app: ConsoleApp, name: str) -> None:
         except LinkError as error:
             app.notify(str(error), severity="error", markup=False)
         else:
-            app.notify(f"Profile {name} saved: {words(settings)}", markup=False)
+            app.notify(f"Profile {name} saved: {words(settings)}{without}", markup=False)
 
     app.run_worker(save(), name="profile", exit_on_error=False)
 
@@ -68,7 +73,7 @@ def choose_profile(app: ConsoleApp) -> None:
 
 def words(settings: Mapping[str, Value]) -> str:
     """``algorithm DDTREE, window off, budget 8``."""
-    return ", ".join(f"{_SHORT.get(name, name)} {show_value(find_knob(name).shown(value))}" for name, value in settings.items())
+    return ", ".join(f"{_SHORT.get(name, name)} {show_value(value)}" for name, value in settings.items())
 
 
 _SHORT = {"draft_window": "window", "layers_window": "layers' window", "tree_budget": "budget", "tree_topk": "top-k"}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from textual.widgets import Static
 
 from dflash_console.apply.records import ApplyResult, Stage, StageEvent, StageStatus, Verdict
+from dflash_console.evidence.secrets import MASK
 from dflash_console.plan import Mode, Survey
 from dflash_console.tui.link import Control
 from dflash_console.tui.screens.apply import ApplyScreen
@@ -330,6 +331,28 @@ async def test_profiles_are_saved_compared_and_loaded(make_app: MakeApp) -> None
         assert "8 → 12" in text_of(app, "#names")
         await pilot.press("enter")
         await until(lambda: app.model.change.values == {"tree_budget": 12}, "the profile's settings in the change")
+
+
+async def test_a_secret_that_is_typed_is_neither_shown_nor_kept_in_a_profile(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("2", "b", "F", *"api-key topsecret", "enter")
+        await until(lambda: app.model.change.values.get("flag:--api-key") == "topsecret", "the edit")
+        await until(lambda: "--api-key" in text_of(app, "#written"), "the preview")
+        assert f"--api-key unknown → {MASK}" in change(app)
+        assert "topsecret" not in app.export_screenshot()
+        await pilot.press("P", *"wide", "enter")
+        await until(lambda: "wide" in link.saved, "the profile")
+        assert link.saved["wide"]["tree_budget"] == 12
+        assert "flag:--api-key" not in link.saved["wide"]
+        assert "a secret is not written" in notices(app)
+        link.saved["keyed"] = {"flag:--api-key": "topsecret"}
+        await pilot.press("L")
+        await until(lambda: isinstance(app.screen, ProfilesScreen), "the profiles")
+        await pilot.press("down")
+        assert MASK in text_of(app, "#names")
+        assert "topsecret" not in app.export_screenshot()
 
 
 async def test_commit_confirm_is_offered_on_a_host_and_said_in_the_plan(make_app: MakeApp) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from ...knobs import Value, same_value, show_value
+from ...knobs import Value, find_knob, same_value, show_value
 from .dialog import PickDialog
 
 
@@ -32,10 +32,10 @@ class ProfilesScreen(PickDialog[Mapping[str, Value]]):
     def details(self, name: str) -> Text:
         variables = self.app.theme_variables
         text = Text()
-        for knob, value in self._profiles[name].items():
-            now = self._now.get(knob)
+        for setting, value in self._profiles[name].items():
+            knob, now = find_knob(setting), self._now.get(setting)
             text.append(
-                f"    {knob:<18}{show_value(now):>12} → {show_value(value)}\n",
+                f"    {setting:<18}{show_value(knob.shown(now)):>12} → {show_value(knob.shown(value))}\n",
                 style="dim" if same_value(now, value) else variables.get("accent", ""),
             )
         return text
