@@ -62,7 +62,7 @@ def _nothing(parser: argparse.ArgumentParser) -> None:
 
 def _settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--set", dest="settings", action="append", metavar="KNOB=VALUE", help="a setting to change; may be given several times"
+        "--set", dest="settings", action="append", metavar="NAME=VALUE", help="a setting to change; may be given several times"
     )
     parser.add_argument("--profile", metavar="NAME", help="the settings of a profile from the configuration file")
     mode = parser.add_mutually_exclusive_group()
@@ -126,7 +126,7 @@ def _prompt(parser: argparse.ArgumentParser) -> None:
         "--set",
         dest="settings",
         action="append",
-        metavar="KNOB=VALUE",
+        metavar="NAME=VALUE",
         help="of these requests only: tree_budget, tree_topk, speculation",
     )
     parser.add_argument("--suite", metavar="NAME|FILE", help="fire a suite instead: coding, chat, long, or a file")

@@ -48,7 +48,7 @@ class PlanOptions:
     """``plan``: a change."""
 
     settings: tuple[str, ...] = ()
-    """``KNOB=VALUE`` as written."""
+    """``NAME=VALUE`` as written."""
     profile: str | None = None
     mode: ApplyMode = ApplyMode.AUTO
     commit_confirm: bool = False
@@ -102,7 +102,7 @@ class PromptOptions:
     """Continue the text as it stands, without the chat template."""
     algorithm: str | None = None
     settings: tuple[str, ...] = ()
-    """Settings of these requests only, ``KNOB=VALUE``."""
+    """Settings of these requests only, ``NAME=VALUE``."""
     suite: str | None = None
     depth: int = 0
 

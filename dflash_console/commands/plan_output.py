@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from ..formats import short_seconds, size
-from ..knobs import show_value
+from ..knobs import same_value, show_value
 from ..plan import Finding, Mode, Plan, Predictions, Severity
 from .output import Cell, JsonValue, Output, Tone
 
@@ -65,7 +65,8 @@ def print_plan(output: Output, plan: Plan) -> None:
     for change in plan.changes:
         old = "not set" if change.old is None else show_value(change.old)
         new = "left to the engine" if change.new is None else show_value(change.new)
-        output.line(f"  {change.knob}: {old} → {new}", Tone.STRONG)
+        way = f"stays {new}" if same_value(change.old, change.new) else f"{old} → {new}"
+        output.line(f"  {change.knob}: {way}", Tone.STRONG)
         output.line(f"    confirmed by {change.how}" if change.confirmable else f"    {change.how}", Tone.FAINT)
     output.line()
     if plan.diff:

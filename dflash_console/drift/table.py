@@ -62,7 +62,7 @@ def _compact_cache(witnesses: Witnesses, window: TruthRow) -> TruthRow:
     now = cells[Source.SERVER] if cells[Source.SERVER].why == "in effect now" else cells[Source.LOG]
     row = TruthRow(COMPACT_CACHE, "Compact cache in use", cells, now=now)
     if window.verdict is Verdict.DRIFT:
-        return with_verdict(row, Verdict.DRIFT, DriftKind.FOLLOWS, "follows from the row above", window.key)
+        return with_verdict(row, Verdict.DRIFT, DriftKind.FOLLOWS, f"follows from {window.knob}", window.key)
     if window.kind is DriftKind.NOT_USED:
         return with_verdict(row, Verdict.OK, DriftKind.NOT_USED, window.message)
     asked = _on(window.now)

@@ -13,6 +13,9 @@ from collections.abc import AsyncIterator, Sequence
 
 from .transport import CommandLog, Completed, FileStat, HostError, HostFileError, Link, LinkStatus
 
+_NOT_STARTED = 127
+"""The status that a shell gives a command that it could not start: SSH records the same."""
+
 
 class LocalTransport:
     """A :class:`~dflash_console.hosts.transport.Transport` without a network. File work runs in threads, because a home folder
@@ -117,7 +120,7 @@ class LocalTransport:
             raise
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            self._commands.add(argv, None, 0.0)
+            self._commands.add(argv, _NOT_STARTED, 0.0)
             raise HostError(f"{argv[0] if argv else 'an empty command'} could not be started: {reason}") from None
 
 

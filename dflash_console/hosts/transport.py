@@ -95,7 +95,7 @@ class CommandRecord:
     at: float
     argv: tuple[str, ...]
     status: int | None
-    """``None`` while it runs or when it was cut off."""
+    """``None`` while it runs or when it was cut off; 127 when it could not be started."""
     seconds: float
     changes: bool
     """Whether it changed something on the host."""

@@ -259,7 +259,7 @@ def parse_settings(items: Sequence[str]) -> dict[str, Value]:
     for item in items:
         name, equals, text = item.partition("=")
         if not equals:
-            raise KnobError(f"write KNOB=VALUE, not {item}")
+            raise KnobError(f"write NAME=VALUE, not {item}")
         knob = find_knob(name.strip())
         values[knob.name] = knob.parse(text)
     return values

@@ -82,7 +82,7 @@ class Answer:
         if brief:
             return " · ".join(parts)
         if record.tokens_per_chunk is not None:
-            parts.append(f"{record.tokens_per_chunk:.1f} per chunk")
+            parts.append(f"{record.tokens_per_chunk:.1f} tokens a chunk")
         if record.cached_tokens:
             parts.append(f"{record.cached_tokens} cached")
         if record.finish_reason:

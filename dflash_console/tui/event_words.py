@@ -40,7 +40,7 @@ def event_words(log: StartLog) -> tuple[EventWords, ...]:
     for point in log.hot_changes:
         change = point.change
         if change.accepted:
-            words = f"changed while running: {mark_words(change.name, change.new)} (was {_old(change.name, change.old)})"
+            words = f"{mark_words(change.name, change.new)} (was {_old(change.name, change.old)}): changed while running"
             events.append(EventWords(point.at, words, "success", point.number))
         else:
             words = f"change refused: {mark_words(change.name, change.new)}" + (f": {change.reason}" if change.reason else "")

@@ -22,19 +22,24 @@ NEARLY_GREY = 20.0
 """Chroma in CIE L*a*b* below which a colour is a grey with a tint: the themes' grounds and frames have 3 to 16."""
 
 _STEPS = (0, 95, 135, 175, 215, 255)
-_ROLES = ("primary", "secondary", "accent", "success", "warning", "error", "foreground", "background", "surface", "panel")
 _APART = "shade-"
 """Variables of this prefix must stay different from each other: the shades of neighbouring verifies."""
 
 
 def terminal_has_few_colours() -> bool:
     """Whether this terminal shows 256 colours or fewer, by the rules of the renderer (``COLORTERM``, ``TERM``)."""
-    return Console(color_system=constants.COLOR_SYSTEM, force_terminal=True).color_system in ("256", "standard")
+    system = constants.COLOR_SYSTEM
+    if system == "auto":
+        system = Console(force_terminal=True).color_system
+    return system is not None and system in ("256", "standard")
 
 
 def with_few_colours(theme: Theme) -> Theme:
     """The theme in the terminal's own 240 colours, under the same name."""
-    roles = {role: _hex(nearest(value)) for role in _ROLES if (value := getattr(theme, role)) is not None}
+
+    def fit(value: str | None) -> str | None:
+        return None if value is None else _hex(nearest(value))
+
     variables: dict[str, str] = {}
     taken: set[Rgb] = set()
     if theme.background is not None:
@@ -44,7 +49,20 @@ def with_few_colours(theme: Theme) -> Theme:
         if name.startswith(_APART):
             taken.add(found)
         variables[name] = _hex(found)
-    return replace(theme, **roles, variables=variables)
+    return replace(
+        theme,
+        primary=_hex(nearest(theme.primary)),
+        secondary=fit(theme.secondary),
+        accent=fit(theme.accent),
+        success=fit(theme.success),
+        warning=fit(theme.warning),
+        error=fit(theme.error),
+        foreground=fit(theme.foreground),
+        background=fit(theme.background),
+        surface=fit(theme.surface),
+        panel=fit(theme.panel),
+        variables=variables,
+    )
 
 
 def nearest(colour: str, without: frozenset[Rgb] = frozenset()) -> Rgb:

@@ -12,7 +12,7 @@ from .clock import Clock
 from .facts import connection_words, header_facts
 from .link import Control
 from .model import ConsoleModel
-from .series import SPANS
+from .series import span_of_past
 from .watching import OpenLink, Watching
 from .widgets.connection_notice import ConnectionNotice
 from .widgets.header import StatusHeader
@@ -164,10 +164,8 @@ class HostApp(ChangingApp):
         if self._late(message):
             return
         self.model.take_past(message.past)
-        if not message.past.decode:
-            # Nothing is known from before: a longer span would be an empty plot with a sliver at its edge.
-            self.model.span = SPANS[0]
-            self.show_tabs()
+        self.model.span = span_of_past(message.past.decode, self.model.span, self.clock.wall())
+        self.show_tabs()
         self.pane.show(self.model)
 
     def on_link_failed(self, message: messages.LinkFailed) -> None:

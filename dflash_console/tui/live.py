@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..config import load_config, save_profile
@@ -21,11 +22,12 @@ from ..session import HostSession
 from ..watch.sources import load_readers
 from .link import ApplyChoices, Control, LinkError, OnStage, Past
 from .link_errors import link_error
-from .series import Mark, Point
+from .series import SPANS, Mark, Point
 
 if TYPE_CHECKING:
     from ..apply.records import ApplyResult
     from ..evidence.journal import LogLine
+    from ..history import Sample
     from ..hosts.transport import CommandRecord, Link
     from ..load.client import OnChunk, OnDone
     from ..load.records import RequestRecord
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
 BATCH_S = 0.05
 """Log lines that come within this time are shown together."""
 STORED_LINES = 5_000
-PAST_POINTS = 2_000
+PAST_POINTS = 600
+"""Of each span of the plots, which is more than the widest plot has dots: whichever span is looked at, neighbouring samples are
+neighbouring dots, and the line is a line."""
 
 
 class SessionLink:
@@ -97,8 +101,11 @@ class SessionLink:
         history, key = self._session.history, self._session.key
         until = time.time()
         since = until - seconds
+        ages = [0.0, *(span for span in SPANS if span < seconds), seconds]
+        samples: list[Sample] = []
         try:
-            samples = await history.samples(key, since, until, PAST_POINTS)
+            for younger, older in reversed(list(pairwise(ages))):
+                samples += await history.samples(key, until - older, until - younger, PAST_POINTS)
             marks = await history.marks(key, since, until)
             baseline = await history.baseline(key)
         except HistoryError:

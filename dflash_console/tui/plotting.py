@@ -103,10 +103,23 @@ def draw(spec: PlotSpec, colours: PlotColours, width: int, height: int) -> list[
     line = plotext.marker("braille").fill(pixel(foreground=colours.line, background="default"))
     for xs, ys in spec.curve.runs:
         figure.draw(figure.signal(list(xs), list(ys), marker=line).lines(len(xs) > 1))
-    for mark, place in _label_places(visible, spec, width):
+    for mark, place in _label_places(together(visible, (spec.end - spec.start) / width), spec, width):
         style = pixel(foreground=colours.mark, background="default")
         figure.draw(figure.text(mark.at, top, plotext.colorize(mark.label).fill(style), alignment=place))
     return [from_ansi(row) for row in figure.build().string().split("\n")[:height]]
+
+
+def together(marks: list[Mark], seconds: float) -> list[Mark]:
+    """Marks that fall into one cell of ``seconds`` as one, with all their words: two settings changed by one apply."""
+    joined: list[Mark] = []
+    for mark in marks:
+        if joined and mark.at - joined[-1].at < seconds:
+            words = joined[-1].label.split(", ")
+            label = joined[-1].label if mark.label in words else f"{joined[-1].label}, {mark.label}"
+            joined[-1] = Mark(joined[-1].at, label)
+        else:
+            joined.append(mark)
+    return joined
 
 
 def _label_places(marks: list[Mark], spec: PlotSpec, width: int) -> list[tuple[Mark, str]]:

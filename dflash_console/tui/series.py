@@ -66,6 +66,15 @@ class Series:
         return next((point.value for point in reversed(self._points) if point.value is not None), None)
 
 
+def span_of_past(points: Sequence[Point], longest: float, now: float) -> float:
+    """The shortest span of the plots that holds what is known of the last ``longest`` seconds before ``now``.
+
+    A longer one would be an empty plot with a sliver at its edge.
+    """
+    oldest = next((point.at for point in points if point.at >= now - longest), now)
+    return next((span for span in SPANS if span >= now - oldest), longest)
+
+
 @dataclass(frozen=True)
 class Curve:
     """A line ready to draw: runs of neighbouring points, broken where samples are missing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from dflash_console.tui.plotting import PlotColours, PlotSpec, draw, from_ansi
+from dflash_console.tui.plotting import PlotColours, PlotSpec, draw, from_ansi, together
 from dflash_console.tui.series import Curve, Mark, Series, resample
 
 from .support import T0, wavy_past
@@ -40,7 +40,7 @@ def test_marks_carry_their_words_and_the_baseline_its_value() -> None:
 
 
 def test_marks_too_close_for_words_keep_their_lines_and_the_newest_its_word() -> None:
-    marks = (Mark(T0 + 850, "first"), Mark(T0 + 860, "second"))
+    marks = (Mark(T0 + 830, "first"), Mark(T0 + 860, "second"))
     text = "\n".join(line.plain for line in draw(wavy_spec(marks=marks), COLOURS, 60, 12))
     assert "second" in text
     assert "first" not in text
@@ -69,3 +69,14 @@ def test_a_redraw_is_cheap_whatever_the_length_of_history() -> None:
     for _ in range(20):
         draw(spec, COLOURS, 60, 14)
     assert (time.process_time() - begun) / 20 < 0.03
+
+
+def test_settings_changed_by_one_apply_are_one_mark_with_all_their_words() -> None:
+    marks = (Mark(T0 + 600, "budget 12"), Mark(T0 + 600.2, "window 512"), Mark(T0 + 601, "window 512"))
+    text = "\n".join(line.plain for line in draw(wavy_spec(marks=marks), COLOURS, 80, 16))
+    assert text.count("budget 12, window 512") == 1
+
+
+def test_marks_that_are_cells_apart_stay_two() -> None:
+    marks = [Mark(T0, "restart"), Mark(T0 + 30, "restart")]
+    assert together(marks, 10.0) == marks

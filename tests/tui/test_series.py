@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_console.tui.series import Mark, Point, Series, nice_ticks, resample, time_ticks
+from dflash_console.tui.series import Mark, Point, Series, nice_ticks, resample, span_of_past, time_ticks
 
 
 def test_a_resampled_curve_has_at_most_one_point_a_column() -> None:
@@ -69,3 +69,16 @@ def test_moments_of_the_time_axis_lie_inside_the_span(start: float, span: float,
 
 def test_a_mark_is_a_moment_with_a_label() -> None:
     assert Mark(1.0, "restart") in {Mark(1.0, "restart")}
+
+
+def test_the_plots_begin_with_the_shortest_span_that_holds_what_is_known() -> None:
+    now = 10_000.0
+
+    def known(age: float) -> list[Point]:
+        return [Point(now - age + second, 1.0) for second in range(int(age))]
+
+    assert span_of_past([], 900, now) == 60
+    assert span_of_past(known(40), 900, now) == 60
+    assert span_of_past(known(200), 900, now) == 300
+    assert span_of_past(known(2_000), 900, now) == 900
+    assert span_of_past([Point(now - 5_000, 1.0), Point(now - 100, 1.0)], 900, now) == 300, "what is older does not count"

@@ -153,7 +153,7 @@ def test_a_process_that_is_older_than_the_unit_file_is_told_by_how_much() -> Non
 def test_the_compact_cache_follows_the_window_it_belongs_to() -> None:
     window = with_flags(COMMAND, "--speculative-draft-window-size", "2048")
     row = Host(written=window, loaded=window).row("compact_cache")
-    assert (row.verdict, row.kind, row.message) == (Verdict.DRIFT, DriftKind.FOLLOWS, "follows from the row above")
+    assert (row.verdict, row.kind, row.message) == (Verdict.DRIFT, DriftKind.FOLLOWS, "follows from draft_window")
     assert [row.readings[source].value for source in (Source.UNIT, Source.PROCESS, Source.LOG)] == [True, False, False]
 
 

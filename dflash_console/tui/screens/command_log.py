@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 BEFORE = 38
 """Cells before a command: time, seconds, status, kind."""
+NOT_FOUND = 127
+"""What a shell says of a command that is not there."""
 WHOLE = 4_000
 """Characters of a command that are shown when it is shown in full."""
 
@@ -131,7 +133,9 @@ class CommandLogScreen(Dialog[None]):
 
 
 def status_words(record: CommandRecord) -> str:
-    """``0``, ``1``; a command that was cut off has none."""
+    """``status 0``, ``not found``; a command that was cut off has none."""
+    if record.status == NOT_FOUND:
+        return "not found"
     return "cut off" if record.status is None else f"status {record.status}"
 
 

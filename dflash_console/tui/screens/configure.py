@@ -37,8 +37,8 @@ class ConfigurePane(Pane):
         Binding("down,j", "move(1)", "setting", id="settings.down", tooltip="the setting below", show=False),
         Binding("enter", "edit", "edit", show=True, id="settings.edit", tooltip="type a value"),
         Binding("delete,backspace", "forget", "take back", id="settings.forget", tooltip="take this edit back", show=False),
-        Binding("plus,equals_sign", "step_current(1)", "next value", id="settings.next", tooltip="the next value", show=False),
-        Binding("minus", "step_current(-1)", "previous value", id="settings.previous", tooltip="the previous value", show=False),
+        Binding("plus,equals_sign", "step_current(1)", "value", show=True, id="settings.next", tooltip="the next value"),
+        Binding("minus", "step_current(-1)", "value", show=True, id="settings.previous", tooltip="the previous value"),
         Binding("F", "flag", "any flag", id="settings.flag", tooltip="set any flag by its name", show=False),
         Binding(
             "P", "save_profile", "save profile", show=True, id="settings.save_profile", tooltip="save these settings as a profile"
@@ -103,7 +103,7 @@ class ConfigurePane(Pane):
 
     def _idle_texts(self) -> None:
         quiet = self.app.theme_variables.get("quiet", "")
-        self._text("written", Text("Nothing is edited. Keys step a setting, enter types a value.", style=quiet))
+        self._text("written", Text("Nothing is edited. + and - step the setting, enter types a value.", style=quiet))
         self._text("expect", Text("–", style=quiet))
         self._text("findings", self._help_text())
 

@@ -30,7 +30,7 @@ class DashboardPane(Pane):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "prompt", "prompt", show=True, id="prompt.open", tooltip="open the prompt dock under the plots"),
-        Binding("P", "close_prompt", "close the prompt", id="prompt.hide", tooltip="close it", show=False),
+        Binding("P", "close_prompt", "close the prompt", id="prompt.hide", tooltip="close the prompt dock", show=False),
         Binding("x", "stop_prompt", "stop the prompt", show=True, id="prompt.stop", tooltip="stop the prompts that run"),
     ]
     edits = True

@@ -34,7 +34,7 @@ class AnswerView(VerticalScroll, can_focus=True):
         """Show one of ``count`` answers; ``remark`` stands in the lower edge, and without one what the shades mean."""
         if answer is None:
             self.border_title = "Answer"
-            self._put(Text("No answer yet. Type a prompt and press enter.", style="dim"))
+            self._put(Text("No answer yet: enter sends the prompt, e edits it.", style="dim"))
             self.border_subtitle = Text(remark).markup
             return
         which = f"Answer {answer.number + 1} of {count} ─ " if count > 1 else ""

@@ -89,10 +89,13 @@ class TruthView(CursorRows["TruthRow"], can_focus=True, inherit_bindings=False):
 
 
 def verdict_words(table: TruthTable) -> str:
-    """``2 in drift``, ``6 not known yet``, and ``no drift`` only when every row could be judged."""
-    verdicts = [row.verdict.value for row in table.rows]
-    drifted, unknown = verdicts.count("drift"), verdicts.count("unknown")
-    parts = [f"{drifted} in drift"] if drifted else []
+    """``2 in drift``, ``6 not known yet``, and ``no drift`` only when every row could be judged.
+
+    A row that only follows from another is not counted, here as in the header.
+    """
+    items = [row for row in table.rows if row.verdict.value == "drift" and row.kind.name != "FOLLOWS"]
+    unknown = sum(row.verdict.value == "unknown" for row in table.rows)
+    parts = [f"{len(items)} in drift"] if items else []
     parts += [f"{unknown} not known yet"] if unknown else []
     return " · ".join(parts) or "no drift"
 
