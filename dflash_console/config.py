@@ -8,6 +8,7 @@ after their first paint: pydantic's import alone costs a third of the time in wh
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,19 +125,28 @@ class LoadedConfig:
 
     config: Config
     problems: tuple[ConfigProblem, ...] = ()
+    lost_host: str = ""
+    """The ``default_host`` of a broken file, which is not in effect."""
 
 
 def load_config(path: Path) -> LoadedConfig:
-    """Read the settings. A missing file gives the defaults; a broken one gives the defaults and says what is wrong."""
+    """Read the settings. A missing file gives the defaults; a broken one gives the defaults and says what is wrong.
+
+    One thing is taken from a broken file all the same: ``read_only``, so that a typing error takes no protection away.
+    """
     try:
-        text = path.read_bytes().decode("utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
         return LoadedConfig(Config())
     except OSError as error:
         return LoadedConfig(Config(), (ConfigProblem(str(path), None, None, f"cannot be read: {error.strerror}"),))
+    try:
+        return parse_config(data.decode("utf-8"), str(path))
     except UnicodeDecodeError as error:
-        return LoadedConfig(Config(), (ConfigProblem(str(path), None, None, f"is not UTF-8 text (byte {error.start})"),))
-    return parse_config(text, str(path))
+        from .config_check import broken
+
+        problem = ConfigProblem(str(path), None, None, f"is not UTF-8 text (byte {error.start})")
+        return broken(data.decode("utf-8", "replace"), (problem,))
 
 
 def parse_config(text: str, path: str) -> LoadedConfig:
@@ -157,7 +167,7 @@ class FirstLook:
 def first_look(path: Path) -> FirstLook:
     """Theme and keys as the file names them, where they can be read; :func:`load_config` says later what is wrong with it."""
     data: dict[str, object] = {}
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         text = path.read_text("utf-8")
         import tomllib
 
@@ -181,9 +191,11 @@ def set_value(path: Path, keys: Sequence[str], value: str | int | float | bool |
     from tomlkit.exceptions import TOMLKitError
     from tomlkit.items import Table
 
+    path = path.resolve()
     try:
-        document = tomlkit.parse(path.read_text("utf-8")) if path.exists() else tomlkit.document()
-    except (TOMLKitError, UnicodeDecodeError) as error:
+        # Bytes, because reading a file as text would turn its CR LF into LF.
+        document = tomlkit.parse(path.read_bytes().decode("utf-8")) if path.exists() else tomlkit.document()
+    except (TOMLKitError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not valid TOML ({error}); mend it first, it was left as it is") from None
     table: Table | tomlkit.TOMLDocument = document
     for depth, key in enumerate(keys[:-1]):
@@ -222,5 +234,13 @@ def word(value: str | int | float | bool) -> str:
 def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".new")
-    temporary.write_text(text, "utf-8")
-    temporary.replace(path)
+    try:
+        # A profile may hold a key: the new file is never more open than the old one was.
+        temporary.touch(0o600)
+        if path.exists():
+            shutil.copymode(path, temporary)
+        temporary.write_bytes(text.encode())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
@@ -20,7 +21,9 @@ def check(text: str, path: str) -> LoadedConfig:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        return LoadedConfig(Config(), (_syntax_problem(str(error), path, text),))
+        return broken(text, (_syntax_problem(str(error), path, text),))
+    except RecursionError:
+        return broken(text, (ConfigProblem(path, None, None, "is nested too deeply"),))
     if not data:
         return LoadedConfig(Config())
     # Unknown keys are errors: a mistyped key that is silently ignored is worse than a file that is refused.
@@ -30,13 +33,30 @@ def check(text: str, path: str) -> LoadedConfig:
     try:
         config = TypeAdapter(Config).validate_python(data)
     except ValidationError as error:
-        problems = tuple(_value_problem(detail, path, text) for detail in error.errors(include_url=False))
-        return LoadedConfig(Config(), problems)
+        return broken(text, _value_problems(error.errors(include_url=False), path, text), data)
     problems = tuple(_profile_problems(config, path, text))
     if EMBEDDED in config.hosts and config.hosts[EMBEDDED].address:
         line = _find_line(text, ("hosts", EMBEDDED, "address"))
         problems += (ConfigProblem(path, line, None, "the host embedded is this machine's own engine and has no address"),)
-    return LoadedConfig(Config() if problems else config, problems)
+    return broken(text, problems, data) if problems else LoadedConfig(config)
+
+
+_READ_ONLY = re.compile(r"""^[ \t]*["']?read_only["']?[ \t]*=(?![ \t]*false\b)""", re.MULTILINE)
+_DEFAULT_HOST = re.compile(r"""^[ \t]*["']?default_host["']?[ \t]*=[ \t]*["']?([^"'\s#]+)""", re.MULTILINE)
+
+
+def broken(text: str, problems: tuple[ConfigProblem, ...], data: Mapping[str, object] | None = None) -> LoadedConfig:
+    """The defaults, in place of a file that is wrong, with what of it guards against changing a host by mistake.
+
+    Args:
+        data: the file's settings, when it is TOML at least.
+    """
+    if data is None:
+        named = _DEFAULT_HOST.search(text)
+        host, read_only = named[1] if named else "", _READ_ONLY.search(text) is not None
+    else:
+        host, read_only = str(data.get("default_host", "")), data.get("read_only", False) is not False
+    return LoadedConfig(Config(read_only=read_only), problems, "" if host == EMBEDDED else host)
 
 
 def _syntax_problem(message: str, path: str, text: str) -> ConfigProblem:
@@ -61,11 +81,20 @@ _WORDS = {
 }
 
 
-def _value_problem(detail: ErrorDetails, path: str, text: str) -> ConfigProblem:
-    # pydantic appends the branch of a union that it tried; those are no keys of the file.
-    keys = tuple(str(part) for part in detail["loc"] if str(part) not in ("str", "int", "float", "bool", "[key]"))
-    said = _WORDS.get(detail["type"], detail["msg"][:1].lower() + detail["msg"][1:])
-    return ConfigProblem(path, _find_line(text, keys), None, f"{'.'.join(keys)} {said}")
+_ANY_VALUE = "must be a number, text in quotes, or true or false"
+
+
+def _value_problems(details: Iterable[ErrorDetails], path: str, text: str) -> tuple[ConfigProblem, ...]:
+    """One problem for each wrong value; where several kinds would do, pydantic says of each that it is none."""
+    said: dict[tuple[str, ...], list[str]] = {}
+    for detail in details:
+        # pydantic appends the branch of a union that it tried; those are no keys of the file.
+        keys = tuple(str(part) for part in detail["loc"] if str(part) not in ("str", "int", "float", "bool", "[key]"))
+        said.setdefault(keys, []).append(_WORDS.get(detail["type"], detail["msg"][:1].lower() + detail["msg"][1:]))
+    return tuple(
+        ConfigProblem(path, _find_line(text, keys), None, f"{'.'.join(keys)} {words[0] if len(words) == 1 else _ANY_VALUE}")
+        for keys, words in said.items()
+    )
 
 
 def _profile_problems(config: Config, path: str, text: str) -> list[ConfigProblem]:
@@ -93,7 +122,7 @@ def _find_line(text: str, keys: tuple[str, ...]) -> int | None:
     """The line that sets ``keys``, or the header of the innermost table on the way to it; ``None`` = not found."""
     table: tuple[str, ...] = ()
     best: tuple[int, int] | None = None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if header := _HEADER.match(line):
             table = here = _parts(header[1])
         elif key := _KEY.match(line):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def run(context: Context, options: PlanOptions) -> ExitCode:
     if isinstance(options, ApplyOptions):
-        context.refuse_when_read_only()
+        context.refuse_change_unless_allowed()
         context.output.finish_unread()
         if options.resume:
             return asyncio.run(_resume(context, options))

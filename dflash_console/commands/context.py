@@ -40,8 +40,9 @@ class Context:
 
     def report_config(self) -> None:
         """Say on standard error what is wrong with the configuration file."""
+        kept = ", but for its read_only" if self.loaded.config.read_only else ""
         for problem in self.loaded.problems:
-            self.output.note(f"ddtree-console: {problem} (the defaults are used)")
+            self.output.note(f"ddtree-console: {problem} (the defaults are used{kept})")
 
     @property
     def config(self) -> Config:
@@ -49,11 +50,17 @@ class Context:
         config = self.loaded.config
         return replace(config, read_only=True) if self.common.read_only else config
 
-    def refuse_when_read_only(self) -> None:
+    def refuse_change_unless_allowed(self) -> None:
         """Raises: CommandError: nothing may be changed."""
         if self.config.read_only:
             where = "--read-only was given" if self.common.read_only else f"read_only = true in {self.paths.config_file}"
             raise CommandError(f"{self.name} would change the host, and {where}: nothing was done")
+        if self.loaded.lost_host and self.common.host is None:
+            # The embedded host, which stands in for it, is not what was meant.
+            raise CommandError(
+                f"{self.paths.config_file} names the default host {self.loaded.lost_host}, but cannot be used: "
+                "mend it, or say which host with --host; nothing was done"
+            )
 
     @contextlib.asynccontextmanager
     async def session(self, *, watch: bool = True) -> AsyncIterator[HostSession]:

@@ -70,10 +70,45 @@ def test_a_missing_file_gives_the_defaults_without_a_problem(tmp_path: Path) -> 
         ("[profiles.long]\nwindow = 3", "line 2: profiles.long: there is no setting called window"),
         ('[hosts.embedded]\naddress = "x"', "line 2: the host embedded is this machine's own engine"),
         ('theme = "dark', "line 1"),
+        ("# a\u2028b\ntheme = 3", "line 2: theme must be"),
+        (
+            "[profiles.long]\ntree_budget = [8]",
+            "line 2: profiles.long.tree_budget must be a number, text in quotes, or true or false",
+        ),
+        ("a = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
     ],
 )
 def test_a_broken_file_names_the_line_and_what_is_wrong(text: str, said: str) -> None:
     assert said in problem(text)
+
+
+def test_a_wrong_value_is_told_once() -> None:
+    assert len(parse_config("[profiles.long]\ntree_budget = [8]", "config.toml").problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "read_only", "host"),
+    [
+        ('read_only = true\ncolour = 1\ndefault_host = "gpu-a"', True, "gpu-a"),
+        ("read_only = false\ncolour = 1", False, ""),
+        ('read_only = "yes, please"', True, ""),
+        ('theme = \ndefault_host = "gpu-a" # first\nread_only = true', True, "gpu-a"),
+        ("theme = \nread_only = false", False, ""),
+        ("theme = \n# read_only = true", False, ""),
+        ('default_host = "embedded"\ncolour = 1', False, ""),
+        ('read_only = true\n[hosts.embedded]\naddress = "x"', True, ""),
+    ],
+)
+def test_a_broken_file_still_protects_from_changes(text: str, read_only: bool, host: str) -> None:
+    loaded = parse_config(text, "config.toml")
+    assert loaded.problems
+    assert (loaded.config, loaded.lost_host) == (Config(read_only=read_only), host)
+
+
+def test_a_file_that_is_not_text_still_protects_from_changes(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"theme = \xff\nread_only = true\n")
+    assert load_config(path).config.read_only
 
 
 def test_a_file_that_is_not_text_is_told(tmp_path: Path) -> None:
@@ -89,7 +124,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 @given(st.text(max_size=200))
 def test_no_text_whatever_makes_the_reader_fail(text: str) -> None:
     loaded = parse_config(text, "config.toml")
-    assert loaded.config == Config() or not loaded.problems
+    assert loaded.config == Config(read_only=loaded.config.read_only) or not loaded.problems
 
 
 def test_setting_a_value_keeps_comments_and_order(tmp_path: Path) -> None:
@@ -97,6 +132,17 @@ def test_setting_a_value_keeps_comments_and_order(tmp_path: Path) -> None:
     path.write_text(GOOD)
     set_value(path, ("sampling", "interval_s"), 5)
     assert path.read_text() == GOOD.replace("interval_s = 2", "interval_s = 5")
+
+
+def test_setting_a_value_keeps_line_ends_links_and_who_may_read(tmp_path: Path) -> None:
+    path, link = tmp_path / "dotfiles.toml", tmp_path / "config.toml"
+    path.write_bytes(GOOD.replace("\n", "\r\n").encode())
+    path.chmod(0o600)
+    link.symlink_to(path)
+    set_value(link, ("sampling", "interval_s"), 5)
+    assert link.is_symlink()
+    assert path.read_bytes() == GOOD.replace("interval_s = 2", "interval_s = 5").replace("\n", "\r\n").encode()
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_setting_a_value_in_a_new_file_makes_its_table(tmp_path: Path) -> None:
