@@ -59,7 +59,7 @@ hosts: setup $(STAMPS)/debian-hosts ## Try SSH, systemd, the journal and changes
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target IN_LANES=1 links units remote
 
 computing:
-	$(BIN)/pytest tests/engine tests/tui --durations=10
+	$(BIN)/pytest tests/engine tests/gpu tests/tui --durations=10
 
 waiting:
 	$(BIN)/pytest tests/hosts tests/packaging tests/terminal -m "not realhost" --durations=10
@@ -83,8 +83,8 @@ bench: setup ## Measure start, idling, speed and equality on this machine, which
 	@for name in console_start remote_start journal_follow engine_start engine_speed equality; do \
 	echo "== $$name"; $(BIN)/python -m tests.benchmarks.$$name || exit 1; done
 
-pictures: setup ## Make the README's pictures from the running program
-	$(BIN)/python docs/make_pictures.py
+pictures: setup $(STAMPS)/debian-hosts ## Make the README's pictures from the running program
+	$(BIN)/python -m docs.make_pictures
 
 keys: setup ## Write docs/keys.md anew from the program
 	$(BIN)/python docs/make_keys.py

@@ -28,7 +28,7 @@ from tests.gpu.client import Prompt
 TABLE_VARIABLE = "DDTREE_ORACLE"
 RANKS = 16
 """Candidates per slot in a table; a server may use fewer."""
-SHARES = (0.6, 0.2, 0.08, 0.04, 0.02, 0.01, 0.005, 0.0025)
+SHARES = (0.72, 0.14, 0.06, 0.03, 0.015, 0.007, 0.003, 0.0015)
 """Probability given to each rank; the ranks after these halve it again and again."""
 JITTER = 0.2
 """Spread of the log-probabilities, so that no two paths are equally likely; below the distance between two ranks."""
@@ -98,16 +98,25 @@ def make_table(
 def tuned_table(
     prompts: Sequence[Prompt], answers: Sequence[Sequence[int]], slots: int, commit: float, *, budget: int, topk: int, tokens: int
 ) -> Table:
-    """A table whose hit rate gives the ``commit`` length (tokens a verify) in :func:`simulate`, found by halving."""
+    """A table whose hit rate gives the ``commit`` length (tokens a verify) in :func:`simulate`, found by halving.
+
+    Raises:
+        ValueError: trees of this budget do not commit so much, however often the oracle is right.
+    """
+    for branch in (0.3, 0.2, 0.1, 0.0):
+        if expected_commit(make_table(prompts, answers, slots, 1.0, branch), budget, topk, tokens) >= commit:
+            break
+    else:
+        raise ValueError(f"budget {budget} and top-k {topk} cannot commit {commit} tokens a verify")
     low, high = 0.0, 1.0
     for _ in range(12):
         middle = (low + high) / 2
-        table = make_table(prompts, answers, slots, middle)
+        table = make_table(prompts, answers, slots, middle, branch)
         if expected_commit(table, budget, topk, tokens) < commit:
             low = middle
         else:
             high = middle
-    return make_table(prompts, answers, slots, (low + high) / 2)
+    return make_table(prompts, answers, slots, (low + high) / 2, branch)
 
 
 def simulate(table: Table, row: int, budget: int, topk: int, tokens: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from tests.gpu.records import judged
 from tests.gpu.statistics import Comparison, by_place, compare
 
 LEVEL = 0.01
-COPIES = 25
+COPIES = 8
 """Answers of one request (``n``)."""
 
 
