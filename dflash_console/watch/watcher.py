@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from ..evidence.secrets import mask_text
 from ..hosts.service import RunState
 from ..hosts.transport import HostError
 from ..knobs import PLAIN
@@ -34,6 +35,8 @@ T = TypeVar("T")
 
 SLOW_EVERY_S = 5.0
 """How often what seldom changes is read again (server_info, loads beside metrics)."""
+LONGEST_PAUSE_S = 30.0
+"""Between two attempts after an error of the console's own."""
 LOG_BATCH = 400
 """Lines folded before other tasks get their turn."""
 
@@ -91,8 +94,8 @@ class Watcher:
         if not self._tasks:
             await self._poll_service()
             self._publish()
-            loops = (self._poll_loop(), self._log_loop(), self._gpu_loop())
-            self._tasks = [asyncio.create_task(loop) for loop in loops]
+            loops = {"poll": self._poll_loop, "log": self._log_loop, "gpus": self._gpu_loop}
+            self._tasks = [asyncio.create_task(self._keep(source, loop)) for source, loop in loops.items()]
 
     async def settled(self, timeout: float = 3.0) -> HostState:
         """Wait until every source has been asked once and the stored log is read; then the snapshot."""
@@ -119,6 +122,23 @@ class Watcher:
                 await task
         self._tasks.clear()
 
+    async def _keep(self, source: str, loop: Callable[[], Awaitable[None]]) -> None:
+        """Run a loop until cancelled. An error of the console's own in it is shown as that source's problem: a loop that ended
+        unseen would leave old figures on the screen for ever."""
+        pause = self._interval
+        while True:
+            try:
+                await loop()
+            except Exception as error:
+                said = mask_text(f"{type(error).__name__}: {error}")
+                self._problems[source] = f"an error of the console's own ({said}); it is tried again"
+                self._log_read.set()
+                self._polled.set()
+                self._publish()
+                # What it stumbled over may be there for long, and reading a long log anew is work.
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE_S, 2 * pause)
+
     async def _poll_loop(self) -> None:
         first = True
         while True:
@@ -127,6 +147,7 @@ class Watcher:
                 await self._poll_service()
             first = False
             await self._poll_engine()
+            self._problems.pop("poll", None)
             self._publish()
             self._polled.set()
             await asyncio.sleep(max(0.05, self._interval - (time.monotonic() - begun)))
@@ -268,6 +289,8 @@ class Watcher:
 
     async def _log_loop(self) -> None:
         while True:
+            # From the start's first line on, so that nothing is counted twice when this is not the first time.
+            self._fold.begin_again()
             try:
                 cursor = await self._sources.service.log_start()
                 async for batch in self._sources.service.batches(cursor=cursor):
@@ -282,7 +305,6 @@ class Watcher:
                 self._log_read.set()
                 self._publish()
                 await asyncio.sleep(self._interval)
-                self._fold.begin_again()
 
     def _take_lines(self, lines: tuple[LogLine, ...]) -> None:
         self._problems.pop("log", None)

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dflash_console.evidence.metrics import MetricsSample
 from dflash_console.evidence.server import in_effect_reading
 from dflash_console.history import MarkKind, open_history
+from dflash_console.hosts.http import EngineHttp
 from dflash_console.hosts.link import EngineLink
 from dflash_console.hosts.service import RunState
 from dflash_console.knobs import KNOBS
@@ -192,3 +194,33 @@ async def test_samples_go_to_history(make_unit: MakeUnit, watching: Watching) ->
     samples = await watching.history.samples("k", time.time() - 60, time.time() + 1)
     assert len(samples) >= 3
     assert samples[-1].running == 0
+
+
+class Stumbling(Sources):
+    """Sources whose reader of metrics fails as only a mistake of the console's own would."""
+
+    broken = True
+
+    async def metrics(self, http: EngineHttp) -> MetricsSample:
+        if self.broken:
+            raise KeyError("--api-key sk-verysecret")
+        return await super().metrics(http)
+
+
+async def test_an_error_of_the_consoles_own_is_said_and_ends_nothing(make_unit: MakeUnit) -> None:
+    unit = make_unit()
+    link = EngineLink(unit.transport)
+    sources = Stumbling(unit.transport, unit.service, link)
+    watcher = Watcher("here", sources, interval_s=0.05)
+    await watcher.start()
+    try:
+        await unit.service.start()
+        state = await when(watcher, lambda state: "poll" in state.problems)
+        assert "error of the console's own (KeyError" in state.problems["poll"]
+        assert "sk-verysecret" not in state.problems["poll"]
+        sources.broken = False
+        state = await when(watcher, lambda state: state.metrics is not None and "poll" not in state.problems)
+        assert state.ready
+    finally:
+        await watcher.close()
+        await link.close()
