@@ -32,8 +32,15 @@ def test_a_suite_is_fired_whole_as_often_as_copies_are_wanted() -> None:
 
 
 def test_a_dash_reads_the_prompt_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe\n"))
-    assert build_requests(PromptOptions("-"))[0].text == "from a pipe\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("from a pipe: é\n".encode())))
+    assert build_requests(PromptOptions("-"))[0].text == "from a pipe: é\n"
+
+
+@pytest.mark.parametrize(("data", "said"), [(b"caf\xe9", "not UTF-8"), (b"x" * (33 << 20), "longer than 32 MiB")])
+def test_standard_input_that_is_no_prompt_is_wrong_use(data: bytes, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    with pytest.raises(UsageError, match=said):
+        build_requests(PromptOptions("-"))
 
 
 def test_depth_puts_text_in_front_of_the_prompt() -> None:
@@ -60,9 +67,12 @@ def test_settings_of_a_request_are_sent_under_the_engines_names() -> None:
         (PromptOptions("  "), "there is no prompt"),
         (PromptOptions("hi", suite="chat"), "not both"),
         (PromptOptions(suite="codign"), "coding, chat, long"),
+        (PromptOptions("hi", copies=9_999_999), "9,999,999 prompts at once, at most 500"),
+        (PromptOptions(suite="chat", copies=100), "800 prompts at once"),
+        (PromptOptions("hi", depth=99_999_999_999), "at most 4,000,000 tokens"),
         (PromptOptions("hi", settings=("draft_window=512",)), "apply --set draft_window=512"),
         (PromptOptions("hi", settings=("tree_budget=auto",)), "cannot be set for one request"),
-        (PromptOptions("hi", settings=("tree_budget",)), "KNOB=VALUE"),
+        (PromptOptions("hi", settings=("tree_budget",)), "NAME=VALUE"),
         (PromptOptions("hi", algorithm="DFLASH"), "apply --set algorithm=DFLASH --restart"),
     ],
 )

@@ -86,7 +86,7 @@ def test_what_is_no_name_is_wrong_use(
         (["apply", "--yes"], "nothing to change"),
         (["plan", "--set", "budget=8"], "there is no setting called budget; known: algorithm"),
         (["apply", "--set", "budget=8"], "there is no setting called budget"),
-        (["plan", "--set", "tree_budget"], "write KNOB=VALUE"),
+        (["plan", "--set", "tree_budget"], "write NAME=VALUE"),
         (["plan", "--set", "tree_budget=0"], "tree_budget must be at least 1"),
         (["apply", "--set", "tree_budget=many", "--yes"], "takes a whole number"),
         (["plan", "--set", "flag:page-size=1"], "there is no setting called flag:page-size"),
@@ -103,6 +103,8 @@ def test_what_is_no_name_is_wrong_use(
         (["prompt", "hi", "--top-p", "1.5"], "at most 1"),
         (["prompt", "hi", "--seed", "x"], "invalid int"),
         (["status", "now"], "unrecognized arguments"),
+        (["prompt", "caf\udce9"], "word 2 of the command line, caf?, is not UTF-8"),
+        (["--host", "\udcff", "status"], "is not UTF-8"),
         (["hosts", "--unit", "nope"], "say on which host"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -111,3 +113,17 @@ def test_what_makes_no_sense_is_wrong_use(words: list[str], expected: str, capsy
     code, said = ends(words, capsys)
     assert code == ExitCode.USAGE, said
     assert expected in said
+
+
+@pytest.mark.parametrize("words", [["stop", "--yes"], ["apply", "--set", "tree_budget=9", "--yes"], ["rebase", "--yes"]])
+def test_a_change_is_refused_while_the_default_host_is_in_a_file_that_cannot_be_used(
+    words: list[str], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = home / "config" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('default_host = "gpu-a"\ncolour = 1\n')
+    code, said = ends(words, capsys)
+    assert code == ExitCode.FAILED
+    assert "names the default host gpu-a, but cannot be used" in said
+    code, said = ends([*words, "--host", "embedded", "--unit", "nope"], capsys)
+    assert code == ExitCode.USAGE, said
