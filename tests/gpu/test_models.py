@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -34,7 +35,8 @@ def test_transformers_finds_every_weight_and_no_other(small: Path, tmp_path: Pat
 
     target, drafter = models.write_configs(name, tmp_path, small, layers=6, sliding=5)
     models.write_weights(target, drafter)
-    model, info = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32, output_loading_info=True)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32, output_loading_info=True)
+    model, info = loaded
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     ids = torch.arange(100, 140)[None]

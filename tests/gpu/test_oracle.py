@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine_launch.tree import build, walk
+from engine_launch.tree import Tree, build, walk
 from tests.gpu.client import Prompt
 from tests.gpu.oracle import ABSENT, RANKS, Oracle, Table, expected_commit, make_table, simulate, tuned_table
 from tests.gpu.prompts import random_prompts
@@ -28,6 +29,11 @@ def texts(count: int = 6) -> tuple[list[Prompt], list[Prompt]]:
     return prompts, answers
 
 
+def token_after(tree: Tree, text: list[int], anchor: int, node: int) -> int:
+    """The token that stands in ``text`` after a node of a tree whose root is at ``anchor``."""
+    return text[anchor + 1 + (tree.depths[node - 1] if node else 0)]
+
+
 def decode(oracle: Oracle, table: Table, row: int, budget: int, topk: int) -> list[int]:
     """The commits of one answer, decoded as a server does it: ask, build, walk along the text."""
     request, text = Request(list(table.prompt(row))), table.tokens[row].tolist()
@@ -36,8 +42,7 @@ def decode(oracle: Oracle, table: Table, row: int, budget: int, topk: int) -> li
         blank = torch.zeros(1, SLOTS, topk, dtype=torch.int64)
         ids, scores = oracle.propose([request], torch.tensor([position]), blank, blank.float())
         tree = build(ids[0].tolist(), scores[0].tolist(), budget)
-        start = position
-        path, _ = walk(tree, lambda node, tree=tree, start=start: text[start + 1 + (tree.depths[node - 1] if node else 0)])
+        path, _ = walk(tree, functools.partial(token_after, tree, text, position))
         commits.append(len(path))
         position, made = position + len(path), made + len(path)
     return commits
