@@ -18,6 +18,7 @@ from .ssh_sessions import (
     FOLLOWED_WAIT_S,
     CommandSession,
     Session,
+    Slot,
     Slots,
     StreamSession,
     close_channel,
@@ -80,9 +81,9 @@ class SshTransport:
         mark = new_mark()
         line = login_line(stream_script(argv, mark))
         begun = time.monotonic()
-        async with self._slots.take(stream=True):
+        async with self._slots.take(stream=True) as slot:
             session = StreamSession(mark)
-            channel = await self._open(session, line)
+            channel = await self._open(session, line, slot)
             heart = asyncio.create_task(_beat(channel))
             try:
                 yield self._chunks(session, argv[0])
@@ -151,9 +152,9 @@ class SshTransport:
         begun = time.monotonic()
         status = None
         try:
-            async with asyncio.timeout(timeout), self._slots.take():
+            async with asyncio.timeout(timeout), self._slots.take() as slot:
                 session = CommandSession(mark)
-                channel = await self._open(session, line)
+                channel = await self._open(session, line, slot)
                 try:
                     # A command that has ended by now closed its channel; its answer is there all the same.
                     with contextlib.suppress(BrokenPipeError):
@@ -174,13 +175,15 @@ class SshTransport:
             raise HostError(f"{argv[0]} could not be started on {self._name}: {reason}")
         return Completed(tuple(argv), status, out, err, time.monotonic() - begun)
 
-    async def _open(self, session: Session, line: str) -> asyncssh.SSHClientChannel[bytes]:
+    async def _open(self, session: Session, line: str, slot: Slot) -> asyncssh.SSHClientChannel[bytes]:
         tries, begun = 0, time.monotonic()
         while True:
             tries += 1
             connection = await self._link.connection()
             try:
-                return await open_session(connection.ssh, session, line, self._name)
+                channel = await open_session(connection.ssh, session, line, self._name)
+                slot.open = True
+                return channel
             except asyncssh.ChannelOpenError as error:
                 # sshd frees a session a moment after its end: only a refusal that lasts says what it allows.
                 if tries > PATIENT_TRIES and not self._slots.refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import asyncssh
 from asyncssh.connection import SSHConnection
@@ -23,43 +24,51 @@ CLOSE_WAIT_S = 0.5
 """For the host to close a session whose answer is there: until then it counts as open there."""
 
 
+@dataclass(eq=False)
+class Slot:
+    """The right to one session."""
+
+    stream: bool
+    """For output that is followed, which may go on for ever."""
+    open: bool = False
+    """The host has opened it."""
+
+
 class Slots:
-    """Counts open sessions, and learns when a host allows fewer than is usual."""
+    """Counts sessions, and learns when a host allows fewer than is usual."""
 
     def __init__(self) -> None:
         self._limit = SESSIONS
-        self._open = 0
-        self._streams = 0
+        self._taken: set[Slot] = set()
         self._freed = asyncio.Condition()
 
     @contextlib.asynccontextmanager
-    async def take(self, *, stream: bool = False) -> AsyncIterator[None]:
-        """Wait for a free session and hold it. Raises: HostError: others that follow output hold on to all that may."""
+    async def take(self, *, stream: bool = False) -> AsyncIterator[Slot]:
+        """Wait for a slot and hold it. Raises: HostError: outputs that are followed hold all that may be had."""
+        slot = Slot(stream)
         async with self._freed:
             try:
                 # Commands end, and have time limits of their own.
                 async with asyncio.timeout(FOLLOWED_WAIT_S if stream or self.all_followed else None):
-                    await self._freed.wait_for(
-                        lambda: (
-                            self._open < self._limit and not (stream and self._streams >= max(1, min(STREAMS, self._limit - 1)))
-                        )
-                    )
+                    await self._freed.wait_for(lambda: self._free(stream))
             except TimeoutError:
                 raise self.too_few() from None
-            self._open += 1
-            self._streams += stream
+            self._taken.add(slot)
         try:
-            yield
+            yield slot
         finally:
-            self._open -= 1
-            self._streams -= stream
+            self._taken.discard(slot)
             async with self._freed:
                 self._freed.notify_all()
+
+    def _free(self, stream: bool) -> bool:
+        streams = sum(slot.stream for slot in self._taken)
+        return len(self._taken) < self._limit and not (stream and streams >= max(1, min(STREAMS, self._limit - 1)))
 
     @property
     def all_followed(self) -> bool:
         """Whether every session that the host allows is held by output that is followed."""
-        return self._streams >= self._limit
+        return sum(slot.stream and slot.open for slot in self._taken) >= self._limit
 
     def too_few(self) -> HostError:
         """Why no session comes free."""
@@ -69,11 +78,11 @@ class Slots:
         )
 
     def refused(self) -> bool:
-        """The host refused a session: allow one fewer, if others are open. False = none is open, so waiting helps nobody."""
-        others = self._open - 1
+        """The host refused a session: no more than are open now may be had. False = none is open, so waiting helps nobody."""
+        others = sum(slot.open for slot in self._taken)
         if others < 1:
             return False
-        self._limit = others
+        self._limit = min(self._limit, others)
         return True
 
 
