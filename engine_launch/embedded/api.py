@@ -172,6 +172,9 @@ class EngineStats:
     """Total seconds per part of the rounds that verified since the start: append, draft, topk, build, verify, commit."""
     rounds: int = 0
     """How many rounds ``round_seconds`` sums up (a round is one pass over all running requests)."""
+    prefix_entries: int = 0
+    """Answered requests whose keys and values are kept for others with the same beginning."""
+    prefix_bytes: int = 0
     verify_curve: tuple[tuple[int, float], ...] = ()
     """Measured verify milliseconds by width, when the automatic budget has measured them."""
 

@@ -6,6 +6,7 @@ know which position each slot holds.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -75,6 +76,24 @@ class ContextStore:
         self.seen += count
         if self.limit is not None:
             self.first = max(self.first, self.seen - self.limit)
+
+    def copy(self) -> ContextStore:
+        """The store as it stands now, independent of what happens to this one."""
+        twin = copy.copy(self)
+        twin.rows = self.rows.clone()
+        return twin
+
+    def copy_from(self, other: ContextStore, length: int) -> None:
+        """Start an empty store with what ``other`` holds of the first ``length`` tokens (its oldest may be gone)."""
+        first = min(other.first, length)
+        if self.limit is not None:
+            first = max(first, length - self.limit)
+        slots = torch.arange(first, length)
+        if other.limit is not None:
+            slots %= other.limit
+        self.first = self.seen = first
+        if len(slots):
+            self.append(other.rows[:, :, :, slots])
 
     def _resize(self, rows: int) -> None:
         if rows == self.rows.shape[3]:
@@ -148,6 +167,15 @@ class DraftKV:
         """Add committed tokens' keys and values of all layers, ``[2, layers, kv_heads, n, head_dim]``."""
         for store in self.stores:
             store.append(context[:, list(store.layers)] if len(self.stores) > 1 else context)
+
+    def snapshot(self) -> tuple[ContextStore, ...]:
+        """The stores as they stand now: rings copied, the others themselves (they lose nothing later on)."""
+        return tuple(store if store.limit is None else store.copy() for store in self.stores)
+
+    def copy_from(self, stores: Sequence[ContextStore], length: int) -> None:
+        """Start an empty cache with the first ``length`` tokens of another one's stores, which may have other limits."""
+        for own, other in zip(self.stores, stores, strict=True):
+            own.copy_from(other, length)
 
     def shrink(self, draft_window: int) -> None:
         """Make the compact cache smaller (or switch it on). 0 or a larger size changes nothing: freed context does not return."""

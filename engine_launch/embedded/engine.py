@@ -20,6 +20,7 @@ from engine_launch.embedded.api import (
 from engine_launch.embedded.drafter import Drafter
 from engine_launch.embedded.events import DecodeBatch, EngineLog, FirstVerify, PrefillBatch, SettingChange
 from engine_launch.embedded.hot_settings import apply_change, check_overrides
+from engine_launch.embedded.prefix_cache import MAX_BYTES, PrefixCache
 from engine_launch.embedded.request import RequestState
 from engine_launch.embedded.rounds import RoundResult, Rounds
 from engine_launch.embedded.sampling import Sampler
@@ -43,6 +44,8 @@ class EngineLimits:
     decode_log_interval: int
     """Rounds between decode lines."""
     random_seed: int = 0
+    prefix_cache_bytes: int = MAX_BYTES
+    """Keys and values kept for requests with the same beginning; 0 keeps none."""
 
 
 class EmbeddedEngine:
@@ -65,6 +68,7 @@ class EmbeddedEngine:
         self._settings = self._startup_settings = settings
         self._log = log
         self._rounds = Rounds(target, drafter)
+        self._prefixes = PrefixCache(limits.prefix_cache_bytes)
         self._tally = Tally()
         self._running: list[RequestState] = []
         self._queue: deque[RequestState] = deque()
@@ -164,9 +168,12 @@ class EmbeddedEngine:
         return outcome.accepted
 
     def flush_cache(self) -> bool:
-        """Nothing is kept between requests, so there is nothing to forget; False while requests run, as in SGLang."""
+        """Forget what earlier requests left for later ones; False while requests run, as in SGLang."""
         with self._wake:
-            return not self._running and not self._queue
+            if self._running or self._queue:
+                return False
+            self._prefixes.clear()
+            return True
 
     def stats(self) -> EngineStats:
         """A snapshot of all counters."""
@@ -185,7 +192,7 @@ class EmbeddedEngine:
                 verify_calls_total=tally.verify_calls,
                 realtime_decode_tokens_total=tally.decode_tokens,
                 realtime_prefill_tokens_total=tally.prefill_tokens,
-                cached_tokens_total=0,
+                cached_tokens_total=tally.cached_tokens,
                 accept_histogram=tuple(tally.spec.histogram),
                 gen_throughput=tally.gen_throughput,
                 accept_length=tally.accept_length,
@@ -197,6 +204,8 @@ class EmbeddedEngine:
                 draft_weight_bytes=0 if self._drafter is None else self._drafter.weight_bytes,
                 round_seconds=dict(self._rounds.seconds),
                 rounds=self._rounds.rounds,
+                prefix_entries=len(self._prefixes),
+                prefix_bytes=self._prefixes.bytes,
             )
 
     def _used_tokens(self) -> int:
@@ -258,7 +267,11 @@ class EmbeddedEngine:
                 self._running.remove(state)
             elif state in self._queue:
                 self._queue.remove(state)
+            if state.output_ids and state.kv is not None and self._failure is None:
+                tokens = (*state.request.input_ids, *state.output_ids)
+                self._prefixes.add(tokens, state.kv, state.prompt_stores, state.draft)
             state.kv = state.draft = None
+            state.prompt_stores = ()
             self._tally.finished(state)
 
     def _end_all(self, message: str) -> None:
@@ -280,6 +293,10 @@ class EmbeddedEngine:
             rows = max(self._settings.block_size, self._settings.tree_budget + 1)
             state.kv = self._target.new_kv(need + rows)
             state.draft = None if self._drafter is None else self._drafter.new_kv(self._settings.draft_window)
+            match = self._prefixes.find(state.request.input_ids, state.draft)
+            if match is not None:
+                match.copy_to(state.kv, state.draft)
+                state.reused(match.length)
             state.admitted()
             self._running.append(state)
 
@@ -295,16 +312,17 @@ class EmbeddedEngine:
                 room -= chunks[-1]
         if not states:
             return
-        new = sum(state.prefilled == 0 for state in states)
+        new = [state for state in states if state.prefilled == state.cached_tokens]
         begin = time.perf_counter()
         finished = self._rounds.prefill(states, chunks)
         elapsed = time.perf_counter() - begin
         with self._wake:
-            self._tally.prefilled(sum(chunks))
+            cached = sum(state.cached_tokens for state in new)
+            self._tally.prefilled(sum(chunks), cached)
             event = PrefillBatch(
-                new_sequences=new,
+                new_sequences=len(new),
                 new_tokens=sum(chunks),
-                cached_tokens=0,
+                cached_tokens=cached,
                 used_tokens=self._used_tokens(),
                 max_total_num_tokens=self.limits.max_total_num_tokens,
                 running=len(self._running) - len(states),
@@ -314,6 +332,8 @@ class EmbeddedEngine:
             )
         self._log.prefill_batch(event)
         for state, token in finished:
+            if state.draft is not None and self._prefixes.enabled:
+                state.prompt_stores = state.draft.snapshot()
             self._deliver(state, [token], None)
 
     def _decode_step(self) -> None:

@@ -5,6 +5,7 @@ Importing this module is cheap; torch is imported by :func:`build_engine`, after
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ BACKEND = "torch_native"
 """SGLang's name for attention in plain torch."""
 POOL_SHARE = 0.5
 """Share of the memory available at start that the target's KV may grow to."""
+
+PREFIX_SHARE = 0.1
+"""Share of the memory available at start that may be kept for requests with a beginning that was there before."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,7 @@ def build_engine(options: EngineOptions, log: EngineLog) -> EmbeddedEngine:
     import torch
 
     from engine_launch.embedded.engine import EmbeddedEngine, EngineLimits
+    from engine_launch.embedded.prefix_cache import MAX_BYTES
     from engine_launch.embedded.target_loader import load_target
     from engine_launch.embedded.tokenizer import Tokenizer
 
@@ -169,6 +174,7 @@ def build_engine(options: EngineOptions, log: EngineLog) -> EmbeddedEngine:
         chunked_prefill_size=CHUNKED_PREFILL_SIZE,
         decode_log_interval=options.decode_log_interval,
         random_seed=options.random_seed,
+        prefix_cache_bytes=int(min(MAX_BYTES, _available_bytes() * PREFIX_SHARE)) if options.prefix_cache else 0,
     )
     return EmbeddedEngine(target, drafter, tokenizer, settings, limits, log)
 
@@ -233,13 +239,18 @@ def _draft_runner(settings: Settings, plan: DrafterPlan, mask_token: str) -> Dra
 
 def _pool_tokens(bytes_per_token: int, wanted: int, least: int) -> int:
     """How many tokens of target KV running requests may reserve: what they could use, within the memory there is."""
+    available = _available_bytes()
+    return max(min(wanted, int(available * POOL_SHARE) // bytes_per_token), least) if available < math.inf else wanted
+
+
+def _available_bytes() -> float:
+    """Memory that could be taken without swapping; infinite where ``/proc/meminfo`` does not tell."""
     try:
         meminfo = Path("/proc/meminfo").read_text(encoding="utf-8")
         lines = dict(line.split(":", 1) for line in meminfo.splitlines())
-        available = int(lines["MemAvailable"].split()[0]) * 1024
+        return int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
-        return wanted
-    return max(min(wanted, int(available * POOL_SHARE) // bytes_per_token), least)
+        return math.inf
 
 
 def _log_pools(log: EngineLog, dtype: str, tokens: int, target: TargetConfig, plan: DrafterPlan | None, dtype_bytes: int) -> None:

@@ -148,11 +148,12 @@ def usage_json(stats: Sequence[RequestStats], copies: int = 1) -> dict[str, obje
     """Token counts of a call; ``copies`` answers to one prompt count their prompt once, as OpenAI does."""
     prompt = sum(one.prompt_tokens for one in stats[::copies])
     completion = sum(one.completion_tokens for one in stats)
+    cached = sum(one.cached_tokens for one in stats[::copies])
     return {
         "prompt_tokens": prompt,
         "total_tokens": prompt + completion,
         "completion_tokens": completion,
-        "prompt_tokens_details": None,
+        "prompt_tokens_details": {"cached_tokens": cached} if cached else None,
         "reasoning_tokens": 0,
     }
 

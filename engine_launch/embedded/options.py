@@ -42,5 +42,7 @@ class EngineOptions:
     """``None`` is the target's own."""
     decode_log_interval: int = DEFAULT_DECODE_LOG_INTERVAL
     random_seed: int = 0
+    prefix_cache: bool = True
+    """Keep keys and values of answered requests for others with the same beginning."""
     threads: int | None = None
     """Compute threads; ``None`` is the number of cores that this process may use."""

@@ -16,7 +16,7 @@ from engine_launch.embedded.api import (
     Settings,
     TokenEvent,
 )
-from engine_launch.embedded.draft_kv import DraftKV
+from engine_launch.embedded.draft_kv import ContextStore, DraftKV
 from engine_launch.embedded.sampling import Sampler
 from engine_launch.embedded.target_kv import TargetKV
 from engine_launch.embedded.tokenizer import Detokenizer
@@ -69,6 +69,10 @@ class RequestState:
         self.draft: DraftKV | None = None
         self.prefilled = 0
         """Prompt tokens whose keys and values are in the cache."""
+        self.cached_tokens = 0
+        """Of those, how many an earlier request had left."""
+        self.prompt_stores: tuple[ContextStore, ...] = ()
+        """The drafter's stores as they stood at the end of the prompt."""
         self.output_ids: list[int] = []
         self.spec = SpecCounts()
         self.finish: FinishReason | None = None
@@ -103,6 +107,10 @@ class RequestState:
     def admitted(self) -> None:
         """Note the moment of admission."""
         self._admitted = time.monotonic()
+
+    def reused(self, tokens: int) -> None:
+        """So many prompt tokens were copied from an earlier request."""
+        self.prefilled = self.cached_tokens = tokens
 
     def mode(self, settings: Settings) -> Mode:
         """How this request drafts under ``settings`` and its own overrides."""
@@ -168,7 +176,7 @@ class RequestState:
         return RequestStats(
             prompt_tokens=len(self.request.input_ids),
             completion_tokens=len(self.output_ids),
-            cached_tokens=0,
+            cached_tokens=self.cached_tokens,
             spec_verify_ct=self.spec.verifies,
             spec_num_correct_drafts=self.spec.correct,
             spec_num_proposed_drafts=self.spec.proposed,

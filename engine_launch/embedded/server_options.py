@@ -75,6 +75,7 @@ def server_options(parsed: ParsedFlags) -> ServerOptions:
         max_running_requests=_int(parsed, "--max-running-requests") or DEFAULT_MAX_RUNNING_REQUESTS,
         context_length=_int(parsed, "--context-length"),
         decode_log_interval=_int(parsed, "--decode-log-interval") or DEFAULT_DECODE_LOG_INTERVAL,
+        prefix_cache=parsed.value("--disable-radix-cache") is not True,
         # Drawn here and not in the engine, so that the log line with the arguments tells it.
         random_seed=secrets.randbelow(1 << 30) if seed is None else seed,
     )
@@ -113,6 +114,7 @@ def server_args(options: ServerOptions) -> dict[str, object]:
         "context_length": engine.context_length,
         "max_running_requests": engine.max_running_requests,
         "random_seed": engine.random_seed,
+        "disable_radix_cache": not engine.prefix_cache,
         "tp_size": 1,
         "dp_size": 1,
         "pp_size": 1,

@@ -74,6 +74,7 @@ class ServerReport:
             "target_kv_bytes": stats.target_kv_bytes,
             "round_seconds": dict(stats.round_seconds),
             "rounds": stats.rounds,
+            "prefix_cache": {"entries": stats.prefix_entries, "bytes": stats.prefix_bytes},
             "spec_accept_histogram": list(stats.accept_histogram),
             "verify_curve": [list(point) for point in stats.verify_curve],
         }

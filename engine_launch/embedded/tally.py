@@ -23,6 +23,8 @@ class Tally:
         self.decode_tokens = 0
         """Grows with every round."""
         self.prefill_tokens = 0
+        self.cached_tokens = 0
+        """Prompt tokens that were there already."""
         self.spec = SpecCounts()
         """Of all verifies since the start."""
         self.committed = 0
@@ -47,9 +49,10 @@ class Tally:
     def first_verify_is_due(self) -> bool:
         return self.spec.verifies == 0
 
-    def prefilled(self, tokens: int) -> None:
-        """Prompt tokens went through the target."""
+    def prefilled(self, tokens: int, cached: int) -> None:
+        """Prompt tokens went through the target, and so many others of their requests need not."""
         self.prefill_tokens += tokens
+        self.cached_tokens += cached
 
     def decoded(self, results: list[RoundResult], emitted: int) -> None:
         """A round ended that emitted so many tokens."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -33,6 +34,21 @@ class TargetKV:
     @property
     def allocated_bytes(self) -> int:
         return self.keys.nbytes + self.values.nbytes
+
+    def trimmed(self, length: int) -> TargetKV:
+        """The first ``length`` committed tokens: this very cache where little of its room would be unused, else a copy."""
+        if self.capacity <= length + length // 4:
+            return self
+        twin = copy.copy(self)
+        twin.keys, twin.values = self.keys[:, :, :length].clone(), self.values[:, :, :length].clone()
+        twin.length = length
+        return twin
+
+    def copy_from(self, other: TargetKV, length: int) -> None:
+        """Start an empty cache with the first ``length`` committed tokens of another one."""
+        self.keys[:, :, :length] = other.keys[:, :, :length]
+        self.values[:, :, :length] = other.values[:, :, :length]
+        self.length = length
 
     def reserve(self, rows: int) -> None:
         """Make room for ``rows`` more rows (a hot change may have made the tree wider than at admission)."""

@@ -108,6 +108,7 @@ HONOURED: tuple[Flag, ...] = (
     ),
     Flag("--context-length", Kind.INT, Use.ENGINE, "tokens of prompt and answer together", minimum=1),
     Flag("--max-running-requests", Kind.INT, Use.ENGINE, "requests decoded at once; more are queued", minimum=1),
+    Flag("--disable-radix-cache", Kind.SWITCH, Use.ENGINE, "keep nothing for requests that begin like an earlier one"),
     Flag("--random-seed", Kind.INT, Use.ENGINE, "seed of requests that bring none"),
     Flag(
         "--speculative-algorithm",

@@ -13,7 +13,7 @@ constrained-json-disable-any-whitespace debug-cuda-graph delete-ckpt-after-loadi
 disable-chunked-prefix-cache disable-cuda-graph disable-cuda-graph-padding disable-custom-all-reduce
 disable-decode-cuda-graph disable-fast-image-processor disable-flashinfer-autotune
 disable-flashinfer-cutlass-moe-fp4-allgather disable-hybrid-swa-memory disable-outlines-disk-cache
-disable-overlap-schedule disable-prefill-cuda-graph disable-priority-preemption disable-radix-cache
+disable-overlap-schedule disable-prefill-cuda-graph disable-priority-preemption
 disable-shared-experts-fusion disable-tokenizer-batch-decode disaggregation-decode-enable-offload-kvcache
 disaggregation-decode-enable-radix-cache dllm-fdfo elastic-ep-rejoin enable-adaptive-dispatch-to-encoder
 enable-aiter-allreduce-fusion enable-attn-tp-input-scattered enable-broadcast-mm-inputs-process

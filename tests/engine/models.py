@@ -14,6 +14,7 @@ from engine_launch.embedded.draft_kv import DraftKV
 from engine_launch.embedded.drafter import ContextRows, DFlashDrafter, Drafter, DraftQuery
 from engine_launch.embedded.engine import EmbeddedEngine, EngineLimits
 from engine_launch.embedded.events import EngineLog, SilentLog
+from engine_launch.embedded.prefix_cache import MAX_BYTES
 from engine_launch.embedded.target import TargetModel
 from engine_launch.embedded.target_config import TargetConfig
 from engine_launch.spec.drafter_check import expected_shapes
@@ -203,9 +204,10 @@ def tiny_engine(
     max_running: int = 4,
     chunk: int = 16,
     interval: int = 4,
+    prefix_cache_bytes: int = MAX_BYTES,
 ) -> EmbeddedEngine:
     context = target.config.max_position_embeddings
-    limits = EngineLimits(context, max_running, context * max_running, chunk, interval)
+    limits = EngineLimits(context, max_running, context * max_running, chunk, interval, prefix_cache_bytes=prefix_cache_bytes)
     settings = settings or tiny_settings(Algorithm.PLAIN)
     return EmbeddedEngine(target, drafter, None, settings, limits, log or SilentLog())
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine_launch.embedded.server_options import server_args, server_options
 from engine_launch.spec import sglang_flags
 from engine_launch.spec.checks import check_embedded
 from engine_launch.spec.flags import BY_SPELLING, CATALOGUE, HONOURED, Flag, FlagError, Kind, Use, parse_flags, resolve
@@ -28,6 +29,13 @@ def test_every_spelling_belongs_to_one_flag() -> None:
 def test_old_window_spelling_is_the_same_flag() -> None:
     for spelling in ("--speculative-draft-window-size", "--speculative-dflash-draft-window-size"):
         assert values(f"{spelling}=512") == {"--speculative-draft-window-size": 512}
+
+
+def test_the_prefix_cache_is_on_unless_the_flag_says_no() -> None:
+    assert server_options(parse_flags([])).engine.prefix_cache
+    options = server_options(parse_flags(["--disable-radix-cache"]))
+    assert not options.engine.prefix_cache
+    assert server_args(options)["disable_radix_cache"] is True
 
 
 def test_unique_prefix_names_the_flag() -> None:

@@ -165,3 +165,19 @@ def test_chat_stream_adds_up(server: RealServer) -> None:
     with server.client.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
         events = [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: {")]
     assert "".join(event["choices"][0]["delta"].get("content") or "" for event in events) == whole
+
+
+def test_a_prompt_that_was_there_before_is_read_from_the_cache_and_that_is_said(server: RealServer) -> None:
+    assert server.client.post("/flush_cache").status_code == 200
+    assert server.state()["prefix_cache"] == {"entries": 0, "bytes": 0}
+    cold, warm = server.generate(), server.generate()
+    assert warm["output_ids"] == cold["output_ids"]
+    infos = [answer["meta_info"] for answer in (cold, warm)]
+    assert all(isinstance(info, dict) for info in infos)
+    prompt = infos[0]["prompt_tokens"]  # type: ignore[index]
+    assert [info["cached_tokens"] for info in infos] == [0, prompt - 1]  # type: ignore[index]
+    assert f"Prefill batch, #new-seq: 1, #new-token: 1, #cached-token: {prompt - 1}," in server.log.read_text()
+    body = {"messages": [{"role": "user", "content": "Count to three."}], "max_tokens": 4, "temperature": 0}
+    usage = [server.client.post("/v1/chat/completions", json=body).json()["usage"] for _ in range(2)]
+    assert usage[1]["prompt_tokens_details"] == {"cached_tokens": usage[1]["prompt_tokens"] - 1}
+    assert "sglang:cached_tokens_total" in server.client.get("/metrics").text
