@@ -57,6 +57,8 @@ def parse_unit_file(text: str) -> UnitFile:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UnitFileError(f"not valid TOML: {error}") from None
+    except RecursionError:
+        raise UnitFileError("not valid TOML: nested too deeply") from None
     if unknown := sorted(set(data) - _TOP):
         raise UnitFileError(f"unknown key {unknown[0]}; known: {', '.join(sorted(_TOP))}")
     service = data.get("service", {})

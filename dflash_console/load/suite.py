@@ -79,6 +79,8 @@ def parse_suite(name: str, text: str) -> Suite:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise SuiteError(f"the suite {name} is not valid TOML: {problem}") from None
+    except RecursionError:
+        raise SuiteError(f"the suite {name} is not valid TOML: nested too deeply") from None
     entries = table.get("prompt")
     if not isinstance(entries, list) or not entries:
         raise SuiteError(f"the suite {name} has no prompts: write a [[prompt]] table with a text for each")

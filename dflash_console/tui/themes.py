@@ -33,6 +33,8 @@ def read_theme(text: str, origin: str) -> Theme:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ThemeError(f"{origin}: not valid TOML: {error}") from None
+    except RecursionError:
+        raise ThemeError(f"{origin}: not valid TOML: nested too deeply") from None
     name = data.get("name")
     if not isinstance(name, str) or not name:
         raise ThemeError(f'{origin}: a theme needs a name, such as name = "my-theme"')

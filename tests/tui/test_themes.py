@@ -45,6 +45,7 @@ def test_every_colour_that_carries_words_is_readable_on_its_ground() -> None:
     ("text", "says"),
     [
         ("name = ", "not valid TOML"),
+        ("name = " + "[" * 5_000, "nested too deeply"),
         ("[colors]\nprimary = '#fff'", "needs a name"),
         ("name = 'x'\n[colors]\nprimary = 'sparkly'", "sparkly"),
         ("name = 'x'\n[colors]\nprimary = '#fff'\nprimray = '#fff'", "primray"),

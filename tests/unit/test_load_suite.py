@@ -62,6 +62,7 @@ def test_a_file_of_the_users_is_read(tmp_path: Path, name: str, content: str, pr
         ("other.jsonl", '{"question": "a"}\n', "line 1"),
         ("empty.txt", "\n", "holds no prompt"),
         ("latin.txt", b"caf\xe9", "UTF-8"),
+        ("deep.toml", "a = " + "[" * 5_000, "nested too deeply"),
         ("deep.jsonl", "[" * 100_000, "line 1"),
     ],
 )

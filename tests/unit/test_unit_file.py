@@ -83,6 +83,7 @@ def test_the_same_command_gives_the_same_text() -> None:
     ("text", "said"),
     [
         ("command = ", "not valid TOML"),
+        ("command = " + "[" * 5_000, "nested too deeply"),
         ("", "command must be a list"),
         ("command = []", "command must be a list"),
         ('command = "engine --x"', "command must be a list"),
