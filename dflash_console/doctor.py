@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from .config import LoadedConfig
+from .formats import counted
 from .hosts.transport import HostError, Transport
 from .paths import Paths
 
@@ -123,11 +124,7 @@ def check_config(loaded: LoadedConfig, paths: Paths) -> Check:
         return Check("configuration", CheckStatus.FAILED, f"{loaded.problems[0]}{more}; the defaults are used until it is mended")
     if not paths.config_file.exists():
         return Check("configuration", CheckStatus.OK, f"no file at {paths.config_file}: the defaults are used")
-    return Check(
-        "configuration",
-        CheckStatus.OK,
-        f"{paths.config_file}, {len(loaded.config.hosts)} {'host' if len(loaded.config.hosts) == 1 else 'hosts'}",
-    )
+    return Check("configuration", CheckStatus.OK, f"{paths.config_file}, {counted(len(loaded.config.hosts), 'host')}")
 
 
 async def check_state_folder(transport: Transport, paths: Paths) -> Check:

@@ -101,6 +101,11 @@ def bar(share: float | None, width: int) -> str:
     return text[:width].ljust(width)
 
 
+def counted(number: int, thing: str) -> str:
+    """``1 file``, ``2 files``, ``1,200 files``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def shorten(text: str, width: int, *, keep_end: bool = False) -> str:
     """``text`` in at most ``width`` characters with an ellipsis where it was cut."""
     if len(text) <= width:

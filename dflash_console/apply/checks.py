@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..evidence.file_edits import text_digest
+from ..formats import counted
 from ..hosts.transport import HostFileError
 from ..plan import Mode, Plan
 from ..session import HostSession
@@ -38,8 +39,8 @@ async def check_plan(session: HostSession, plan: Plan, operation: Operation, *, 
         state = await session.service.state()
         if plan.mode is Mode.HOT and state.invocation_id != plan.invocation_id:
             raise StageFailed(Verdict.REFUSED, "the engine was restarted since the plan was made; plan again")
-        warned = f", {len(plan.warnings)} warnings" if plan.warnings else ""
-        notes.evidence = f"{len(plan.digests)} files unchanged since the plan{warned}"
+        warned = f", {counted(len(plan.warnings), 'warning')}" if plan.warnings else ""
+        notes.evidence = f"{counted(len(plan.digests), 'file')} unchanged since the plan{warned}"
 
 
 async def _same_files(session: HostSession, plan: Plan) -> None:

@@ -6,7 +6,7 @@ from ..evidence.drift_flags import other_flags
 from ..evidence.reading import Known, Reading
 from ..evidence.truth import Witnesses, compact_cache_readings, in_effect, readings
 from ..evidence.unit_drop_in import NAME as DROP_IN_FILE
-from ..knobs import KNOBS, OFF, TRUTH_KNOBS, Knob, Source
+from ..knobs import KNOBS, OFF, PLAIN, TRUTH_KNOBS, Knob, Source
 from ..state import HostState, RunState
 from .causes import Older, disagreement, judge, older_words, with_verdict
 from .comparing import said, shown, wanted
@@ -44,7 +44,12 @@ def truth_table(state: HostState) -> TruthTable:
     for knob in KNOBS.values():
         if knob.name in TRUTH_KNOBS:
             continue
-        row = _speculation(witnesses, knob) if knob.name == "speculation" else judge(witnesses, knob, algorithm, older)
+        if knob.name == "speculation":
+            if algorithm == PLAIN:
+                continue  # started without: nothing was switched off, and the algorithm's row says it
+            row = _speculation(witnesses, knob)
+        else:
+            row = judge(witnesses, knob, algorithm, older)
         if row.verdict is Verdict.DRIFT or row.kind is DriftKind.SPECULATION_OFF:
             rows.append(row)
     for flag in other_flags(witnesses.command, witnesses.argv if witnesses.running else None):

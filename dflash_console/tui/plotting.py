@@ -94,8 +94,6 @@ def draw(spec: PlotSpec, colours: PlotColours, width: int, height: int) -> list[
     if spec.baseline is not None:
         style = pixel(foreground=colours.baseline, background="default")
         figure.line(spec.baseline, orientation=0, pixel=style, style="dotted")
-        label = plotext.colorize(spec.baseline_label).fill(style)
-        figure.draw(figure.text(spec.end, spec.baseline, label, alignment="right"))
     visible = [mark for mark in spec.marks if spec.start <= mark.at <= spec.end]
     for mark in visible:
         style = pixel(foreground=colours.mark, background="default")
@@ -103,6 +101,10 @@ def draw(spec: PlotSpec, colours: PlotColours, width: int, height: int) -> list[
     line = plotext.marker("braille").fill(pixel(foreground=colours.line, background="default"))
     for xs, ys in spec.curve.runs:
         figure.draw(figure.signal(list(xs), list(ys), marker=line).lines(len(xs) > 1))
+    if spec.baseline is not None:
+        # After the curve, which would write over it.
+        label = plotext.colorize(spec.baseline_label).fill(pixel(foreground=colours.baseline, background="default"))
+        figure.draw(figure.text(spec.end, spec.baseline, label, alignment="right"))
     for mark, place in _label_places(together(visible, (spec.end - spec.start) / width), spec, width):
         style = pixel(foreground=colours.mark, background="default")
         figure.draw(figure.text(mark.at, top, plotext.colorize(mark.label).fill(style), alignment=place))

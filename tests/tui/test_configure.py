@@ -229,6 +229,26 @@ async def test_stages_appear_as_they_happen_and_the_end_is_said(make_app: MakeAp
         assert app.model.busy == ""
 
 
+async def test_what_shows_that_a_stage_is_done_stands_in_a_column_of_its_own(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.stages = (
+        stage("checks", StageStatus.DONE, "2 files unchanged since the plan"),
+        stage("log line", StageStatus.DONE, "Hot change applied. speculative_ddtree_budget: 8 -> 12 " * 3, line=88),
+    )
+    link.result = DONE
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("b", "a")
+        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, ApplyScreen) and "line 88" in app.screen.text, "the stages")
+        lines = app.screen.text.splitlines()  # type: ignore[attr-defined]
+        column = next(line for line in lines if "checks" in line).index("2 files")
+        assert next(line for line in lines if "log line" in line).index("Hot change") == column
+        wrapped = next(line for line in lines if "← line 88" in line)
+        assert wrapped.index(wrapped.strip()) == column
+
+
 async def test_a_failure_shows_its_cause_and_lines_and_u_rolls_back(make_app: MakeApp) -> None:
     link = RecordedLink(state())
     link.stages = (stage("log line", StageStatus.FAILED, "the log says draft_window_size=None"),)

@@ -382,6 +382,14 @@ def test_speculation_that_was_switched_off_is_shown_with_its_key() -> None:
     assert truth_table(Host(server=reported()).snapshot()).row("speculation") is None
 
 
+def test_an_engine_started_without_speculation_is_not_said_to_have_it_switched_off() -> None:
+    plain = ("python", "-m", "engine_launch", "serve", "--engine", "embedded")
+    info = reported(speculation=False, algorithm="PLAIN")
+    host = Host(plain, plain, plain, ("server_args=ServerArgs(speculative_algorithm=None)", READY), server=info, drafter=None)
+    assert host.row("algorithm").now.value == "PLAIN"
+    assert truth_table(host.snapshot()).row("speculation") is None
+
+
 def test_any_other_setting_that_drifts_gets_a_row() -> None:
     old = with_flags(COMMAND, "--max-running-requests", "4")
     new = with_flags(COMMAND, "--max-running-requests", "8")

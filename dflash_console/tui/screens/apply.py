@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 LONG_EVIDENCE = 200
 """Characters of a log line that are shown beside a stage; the log itself has the rest."""
+
+NAME_WIDTH, TIME_WIDTH = 14, 7
+"""Cells of a stage's name and time: what shows that it is done stands in a column of its own."""
+LEAST_COLUMN = 36
+"""Cells; where that column would be narrower, long words go on under the name instead."""
 
 _SYMBOLS = {"running": "▸", "done": "✓", "skipped": "·", "failed": "✗"}
 _TONES = {"running": "accent", "done": "success", "skipped": "quiet", "failed": "error"}
@@ -132,24 +138,30 @@ class ApplyScreen(Dialog[None]):
         # Each piece has its style of its own: a style given to the whole would colour all that follows.
         line = Text()
         line.append(f"{_SYMBOLS[status]} ", style=f"bold {colour}")
-        line.append(name, style="bold" if status in ("running", "failed") else "")
-        if status in ("done", "failed") and stage.seconds >= 0.05:
-            line.append(f"  {formats.short_seconds(stage.seconds)}", style="dim")
+        line.append(name.ljust(NAME_WIDTH), style="bold" if status in ("running", "failed") else "")
+        took = formats.short_seconds(stage.seconds) if status in ("done", "failed") and stage.seconds >= 0.05 else ""
+        line.append(f" {took:>{TIME_WIDTH}}  ", style="dim")
         event = self._event
         if status == "running" and event is not None and event.stage is stage:
             if event.progress is not None:
                 done, total = event.progress
-                line.append(f"  {done}/{total} {formats.bar(done / total if total else None, 20)}")
+                line.append(f"{done}/{total} {formats.bar(done / total if total else None, 20)}  ")
             elif stage.expected_s:
-                line.append(f"  usually {formats.short_seconds(stage.expected_s)}", style="dim")
-        if stage.evidence:
-            evidence = clean_line(stage.evidence)
-            said = evidence if status == "failed" else formats.shorten(evidence, LONG_EVIDENCE)
-            line.append(f"  {said}", style="" if status == "failed" else "dim")
+                line.append(f"usually {formats.short_seconds(stage.expected_s)}  ", style="dim")
+        evidence = clean_line(stage.evidence) if stage.evidence else ""
+        said = evidence if status == "failed" else formats.shorten(evidence, LONG_EVIDENCE)
         if stage.line is not None:
-            line.append(f"  ← line {stage.line:,} of this start", style="dim")
+            said += f"  ← line {stage.line:,} of this start"
+        line.append(self._folded(said, line.cell_len), style="" if status == "failed" else "dim")
         line.append("\n")
         return line
+
+    def _folded(self, said: str, begun: int) -> str:
+        """Words for a line of which ``begun`` cells are taken; they go on beneath themselves where there is room for that."""
+        width = next((stages.scrollable_content_region.width for stages in self.query("#stages").results(ScrollText)), 0) or 80
+        indent = begun if width - begun >= LEAST_COLUMN else 4
+        lines = textwrap.wrap(said, width, initial_indent=" " * begun, subsequent_indent=" " * indent, break_on_hyphens=False)
+        return "\n".join(lines)[begun:]
 
     def _end(self) -> Text:
         variables = self.app.theme_variables
