@@ -6,6 +6,7 @@ import sys
 
 from .doctor import Check, CheckStatus
 from .evidence.command import EngineCommand, find_engine
+from .evidence.terminal_text import clean_line
 from .hosts.gpus import NoGpuTool, Owner, read_holders
 from .hosts.proc_table import read_processes
 from .hosts.service import RunState
@@ -50,14 +51,21 @@ def check_server(state: HostState) -> Check:
     if not _running(state):
         return Check("server", CheckStatus.OK, "not running, so nothing to ask")
     if state.server is None:
-        return Check("server", CheckStatus.FAILED, state.problems.get("server", "it is still loading"))
+        why = (
+            "it said that it was ready, and does not answer: it hangs, or is very busy"
+            if state.said_ready
+            else "it is still loading"
+        )
+        return Check("server", CheckStatus.FAILED, state.problems.get("server", why))
     return Check("server", CheckStatus.OK, f"{state.server.value.engine_name} answers")
 
 
 def check_metrics(state: HostState) -> Check:
     """Whether there are live figures."""
-    if not _running(state) or state.server is None:
+    if not _running(state):
         return Check("metrics", CheckStatus.OK, "not running, so nothing to ask")
+    if state.server is None:
+        return Check("metrics", CheckStatus.UNKNOWN, "not asked, because the server does not answer")
     if state.metrics is None:
         why = state.problems.get("metrics", "none could be read")
         return Check("metrics", CheckStatus.WARNING, f"{why}; plots and rates need the flag --enable-metrics")
@@ -140,8 +148,12 @@ async def check_launcher(transport: Transport) -> tuple[Check, ...]:
             for row in rows
             if row["name"] in ("cpu", "memory", "cache", "model", "drafter")
         )
-    except (HostError, ValueError, KeyError, TypeError) as problem:
-        return (Check("engine", CheckStatus.UNKNOWN, f"ddtree-launch doctor did not answer: {problem}"),)
+    except HostError as problem:
+        return (Check("engine", CheckStatus.UNKNOWN, f"ddtree-launch doctor could not be run: {problem}"),)
+    except (ValueError, KeyError, TypeError):
+        said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2] or "nothing"
+        why = f"ddtree-launch doctor gave no report (exit status {done.status}); its last words: {clean_line(said)}"
+        return (Check("engine", CheckStatus.UNKNOWN, why),)
 
 
 async def check_host(transport: Transport, state: HostState) -> tuple[Check, ...]:

@@ -67,6 +67,11 @@ class HostState:
     revision: int = 0
     """Grows with every snapshot."""
 
+    @property
+    def said_ready(self) -> bool:
+        """The log of the present start says that the engine is ready: one that does not answer then is no longer loading."""
+        return self.log is not None and self.log.value.ready
+
     def newest(self) -> float | None:
         """When the newest part was read (monotonic)."""
         parts = (self.service, self.config, self.process, self.server, self.loads, self.metrics, self.log)

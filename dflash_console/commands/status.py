@@ -151,7 +151,8 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
     symbol, tone = _TONES[service.state]
     words = [service.state.value]
     if service.state is RunState.RUNNING and not state.ready:
-        symbol, tone, words = "◐", Tone.CAUTION, ["running, not ready yet"]
+        words = ["running, but does not answer" if state.said_ready else "running, not ready yet"]
+        symbol, tone = "◐", Tone.CAUTION
     if service.main_pid:
         words.append(f"pid {service.main_pid}")
     if service.restarts:

@@ -254,6 +254,8 @@ def _difference(old: Sequence[str], new: Sequence[str]) -> str:
 def hot_refusal(knob: Knob, value: Value | None, state: HostState) -> str:
     """Why the running engine will not take this value now; empty when it will."""
     info = state.server.value if state.server is not None else None
+    if not state.ready and state.said_ready:
+        return "the engine does not answer"
     if not state.ready or info is None:
         return "the engine is not running, or not ready yet"
     if knob.hot_name is None:

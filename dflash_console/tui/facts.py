@@ -140,6 +140,9 @@ def header_facts(
         asked = state.log is not None or "server" in state.problems
         word = loading_words(None if state.log is None else state.log.value) if asked else "running"
         symbol, tone = "◐", Tone.BUSY
+        if state.said_ready:
+            silent = "server" in state.problems
+            symbol, word, tone = ("✗", "does not answer", Tone.BAD) if silent else ("◐", "running", Tone.BUSY)
     since = ""
     if service.state is RunState.RUNNING and service.started_at is not None:
         since = duration(max(0.0, wall - service.started_at))

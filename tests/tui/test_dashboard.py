@@ -378,6 +378,15 @@ def test_an_engine_that_has_not_been_asked_yet_is_neither_called_loading_nor_rea
     assert header_facts(refused, now=NOW, wall=T0, drift=DriftBadge()).state == "loading"
 
 
+def test_an_engine_that_was_ready_and_falls_silent_is_not_called_loading() -> None:
+    silent = replace(state(), ready=False)
+    facts = header_facts(silent, now=NOW, wall=T0, drift=DriftBadge())
+    assert (facts.state, facts.tone) == ("running", Tone.BUSY), "it has not been asked yet"
+    asked = replace(silent, problems={"server": "/server_info did not answer within 5 s"})
+    facts = header_facts(asked, now=NOW, wall=T0, drift=DriftBadge())
+    assert (facts.symbol, facts.state, facts.tone) == ("✗", "does not answer", Tone.BAD)
+
+
 async def test_a_first_snapshot_is_followed_by_the_rest(make_app: MakeApp) -> None:
     link = RecordedLink(replace(state(), server=None, log=None, ready=False))
     app = make_app(link)

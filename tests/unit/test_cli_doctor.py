@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from dflash_console import doctor
 from dflash_console.config import LoadedConfig, load_config
 from dflash_console.doctor import Check, CheckStatus
 from dflash_console.evidence.command import find_engine
+from dflash_console.evidence.engine_log import StartLog
+from dflash_console.evidence.journal import LogLine
 from dflash_console.host_checks import (
     check_configuration,
+    check_launcher,
     check_metrics,
     check_server,
     check_service,
@@ -134,6 +138,22 @@ class TestHost:
     def test_a_running_service_whose_server_does_not_answer_is_a_failure(self) -> None:
         state = snapshot(RunState.RUNNING, problems={"server": "nothing answers at http://127.0.0.1:1"})
         assert one_line(check_server(state)) == (CheckStatus.FAILED, "nothing answers at http://127.0.0.1:1")
+
+    def test_a_running_service_that_was_ready_and_is_silent_is_not_called_loading(self) -> None:
+        silent = replace(snapshot(RunState.RUNNING), problems={})
+        assert "still loading" in check_server(silent).message
+        log = StartLog().add_all([LogLine("The server is fired up and ready to roll!", invocation_id="a" * 32, number=1)])
+        assert "does not answer" in check_server(replace(silent, log=Aged(log, 0.0))).message
+        assert check_metrics(silent).status is CheckStatus.UNKNOWN
+
+    def test_a_launcher_that_breaks_is_quoted(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        broken = tmp_path / "python"
+        broken.write_text("#!/bin/sh\necho 'ImportError: no torch' >&2; exit 1\n")
+        broken.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(broken))
+        (check,) = asyncio.run(check_launcher(LocalTransport()))
+        assert check.status is CheckStatus.UNKNOWN
+        assert "exit status 1); its last words: ImportError: no torch" in check.message
 
     def test_metrics_that_are_off_name_the_flag(self) -> None:
         from dflash_console.evidence.server import ServerInfo
