@@ -56,10 +56,21 @@ class OperationBegin:
     hot_before: Mapping[str, float] = field(default_factory=dict)
     """For a hot change: what was in effect, as numbers to post back."""
     old_invocation: str | None = None
+    was_running: bool | None = None
+    """Whether an engine ran before the restart was asked for; ``None`` = it was not asked for yet."""
     cursor: str = ""
-    """End of the log before the restart was asked for."""
+    """End of the log before the newest restart was asked for, be it the operation's or its roll-back's."""
+    rolling_back: bool = False
+    """The operation has failed, and the configuration of before is being put back."""
+    back_from: str | None = None
+    """In a roll-back: the invocation before its restart was asked for."""
     undo_after_s: int | None = None
     """With commit-confirm: seconds after which a timer on the host puts the configuration back."""
+
+    @property
+    def ran_before(self) -> bool:
+        """Whether going back means that an engine runs again."""
+        return self.old_invocation is not None if self.was_running is None else self.was_running
 
 
 @dataclass(frozen=True)
@@ -81,6 +92,11 @@ class PendingOperation:
     def written(self) -> bool:
         """The configuration may have been written."""
         return bool(self.begin.backup) and ("write" in self.stages or self.running == "write")
+
+    @property
+    def restart_asked(self) -> bool:
+        """Its restart may have been asked for: another start that is seen may be its own."""
+        return "restart" in self.stages or self.running == "restart"
 
     @property
     def words(self) -> str:

@@ -46,6 +46,11 @@ class Operation:
         return tuple(self._stages)
 
     @property
+    def rolling_back(self) -> bool:
+        """Whether it undoes another operation, in that one's journal."""
+        return self._rolling_back
+
+    @property
     def seconds(self) -> float:
         return time.monotonic() - self._begun
 

@@ -12,16 +12,16 @@ from ..evidence.server import parse_server_info
 from ..hosts.service import RunState
 from ..hosts.transport import HostError
 from ..knobs import KNOBS, Value, find_knob
-from ..plan import Mode
+from ..plan import Mode, Plan
 from ..proof import StartEvidence, prove
 from ..session import HostSession
 from .answering import require_own_answers
 from .confirmed import ConfirmedStore
 from .examine import Found
 from .hot import PROMPT_TOKENS, take_back
-from .journal import OperationJournal, PendingOperation
+from .journal import OperationBegin, OperationJournal, PendingOperation
 from .judge import judge, overall
-from .patience import Patience
+from .patience import LinkLost, Patience
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
 from .restart import RestartApply
 from .revert import backwards, put_files_back, revert_restart
@@ -34,6 +34,13 @@ from .writing import texts_now
 def discard(operation: PendingOperation) -> None:
     """Leave everything as it is and do not mention the operation again."""
     OperationJournal(operation.path).end(Verdict.CANCELLED.value, "left as it is by the user")
+
+
+async def _confirm_old(run: TakenUp, plan: Plan, before: Before) -> bool:
+    """Whether the start that runs, of the configuration before the change, is confirmed. Raises: StageFailed."""
+    steps = RestartApply(run.session, backwards(plan, plan.old_command, ()), run.operation, run.journal, run.timeouts)
+    await steps.confirm(before)
+    return overall(steps.proofs) is Verdict.CONFIRMED
 
 
 async def _put_back_by_timer(run: TakenUp) -> str:
@@ -56,13 +63,10 @@ async def _put_back_by_timer(run: TakenUp) -> str:
         run.operation.invocation_id = state.invocation_id
         notes.evidence = "by the timer on the host"
     words = f"{Undo(run.session, plan, patience).fired_words}, because nobody had confirmed the change"
-    if state.state is RunState.STOPPED and run.begin.old_invocation is None:
+    if state.state is RunState.STOPPED and not run.begin.ran_before:
         return f"{words}; the unit is stopped, as it was before"
-    steps = RestartApply(run.session, backwards(plan, plan.old_command, ()), run.operation, run.journal, run.timeouts)
-    await steps.confirm(Before(run.begin.old_invocation, None, run.begin.cursor))
-    if overall(steps.proofs) is not Verdict.CONFIRMED:
-        return f"{words}; it runs"
-    return f"{words}; it runs and is confirmed"
+    confirmed = await _confirm_old(run, plan, Before(run.begin.old_invocation, None, run.begin.cursor))
+    return f"{words}; it runs and is confirmed" if confirmed else f"{words}; it runs"
 
 
 async def _resume(run: TakenUp, found: Found) -> ApplyResult:
@@ -70,6 +74,9 @@ async def _resume(run: TakenUp, found: Found) -> ApplyResult:
         return await _finish_stop(run, found)
     if found.put_back:
         return run.operation.result(Verdict.CANCELLED, await _put_back_by_timer(run), rolled_back=True)
+    if run.begin.rolling_back:
+        # It had failed: what is to be gone on with is its undoing.
+        return await _undo(run, found)
     if found.foreign:
         raise StageFailed(Verdict.REFUSED, f"{run.begin.target} was changed by someone else since: look at it, and plan again")
     if run.mode is Mode.HOT:
@@ -79,17 +86,25 @@ async def _resume(run: TakenUp, found: Found) -> ApplyResult:
         return run.operation.result(Verdict.CANCELLED, "it was cut off before anything was changed; nothing is to be done")
     plan = await run.plan()
     left = edits_between(await texts_now(run.session.service, [edit.path for edit in plan.edits]), new_texts(plan.edits))
-    # What is in place already is not written again.
-    steps = RestartApply(run.session, replace(plan, edits=left), run.operation, run.journal, run.timeouts)
-    if found.restarted:
-        run.operation.invocation_id = found.invocation_id
-        await steps.undo.rearm()
-        await steps.confirm(Before(run.begin.old_invocation, None, run.begin.cursor))
-    else:
-        await steps.run(drain=False)
+    # What is in place already is not written again; going back still means all of it.
+    steps = RestartApply(run.session, plan, run.operation, run.journal, run.timeouts, left=left)
+    try:
+        # A start that happened before the operation's own restart (a crash, a colleague) is not the one to confirm.
+        if found.restarted and run.pending.restart_asked and not left:
+            run.operation.invocation_id = found.invocation_id
+            await steps.undo.rearm(restart=run.begin.ran_before)
+            await steps.confirm(Before(run.begin.old_invocation, None, run.begin.cursor))
+        else:
+            await steps.run(drain=False)
+    except LinkLost:
+        raise
+    except StageFailed as error:
+        raise StageFailed(error.verdict, await _with_timer(steps.undo, error.reason), error.lines) from error
     verdict = overall(steps.proofs)
     words = "; ".join(proof.words for proof in steps.proofs)
-    if verdict is Verdict.CONFIRMED:
+    if verdict is not Verdict.CONFIRMED:
+        words = await _with_timer(steps.undo, words)
+    else:
         await steps.undo.call_off(run.operation)
         with contextlib.suppress(HostError):
             store = ConfirmedStore(run.session.transport, run.session.service)
@@ -97,6 +112,13 @@ async def _resume(run: TakenUp, found: Found) -> ApplyResult:
             texts = run.session.service.restorable(await run.session.service.configuration())
             await store.add(texts, invocation_id=invocation, evidence=[proof.words for proof in steps.proofs])
     return run.operation.result(verdict, f"taken up again after it was cut off: {words}")
+
+
+async def _with_timer(undo: Undo, words: str) -> str:
+    """What is not confirmed stays under its timer: say so."""
+    with contextlib.suppress(HostError):
+        return "; ".join(filter(None, (words, await undo.ahead())))
+    return words
 
 
 async def _confirm_hot(run: TakenUp, found: Found) -> ApplyResult:
@@ -133,9 +155,11 @@ async def _undo(run: TakenUp, found: Found) -> ApplyResult:
         raise StageFailed(Verdict.REFUSED, f"{run.begin.target} was changed by someone else since: it is left alone")
     if run.mode is Mode.HOT:
         return await _undo_hot(run, found)
-    if not found.written and not found.restarted:
+    if not found.written and not found.restarted and not run.begin.rolling_back:
         return run.operation.result(Verdict.CANCELLED, "it was cut off before anything was changed; nothing is to be done")
     plan = await run.plan()
+    if run.begin.rolling_back and _runs_back(run.begin, found):
+        return await _finish_back(run, plan, found)
     if not found.restarted:
         async with run.operation.stage("write", Verdict.ROLLBACK_FAILED) as notes:
             await put_files_back(run.session, plan, run.timeouts)
@@ -144,11 +168,27 @@ async def _undo(run: TakenUp, found: Found) -> ApplyResult:
         text = "rolled back: the file is as it was, and the engine had not been restarted"
         return run.operation.result(Verdict.CONFIRMED, text, rolled_back=True)
     cut = run.operation.result(Verdict.CANCELLED, f"{run.begin.what} was cut off")
-    was_running = run.begin.old_invocation is not None
     result = await revert_restart(
-        run.session, plan, cut, run.journal, run.timeouts, was_running=was_running, on_event=run.on_event
+        run.session, plan, cut, run.journal, run.timeouts, was_running=run.begin.ran_before, on_event=run.on_event
     )
     return replace(result, verdict=Verdict.CONFIRMED, confirmed=True) if result.rolled_back else result
+
+
+def _runs_back(begin: OperationBegin, found: Found) -> bool:
+    """Whether the restart of a roll-back that was cut off has happened, so that it need not happen once more."""
+    earlier = (None, begin.old_invocation, begin.back_from)
+    return begin.back_from is not None and not found.written and found.running and found.invocation_id not in earlier
+
+
+async def _finish_back(run: TakenUp, plan: Plan, found: Found) -> ApplyResult:
+    run.operation.invocation_id = found.invocation_id
+    confirmed = await _confirm_old(run, plan, Before(run.begin.back_from, None, run.begin.cursor))
+    await Undo(run.session, plan, Patience(run.session.transport, run.timeouts.link)).off()
+    if not confirmed:
+        text = "rolled back: the previous configuration runs, but this engine cannot confirm all of it"
+        return run.operation.result(Verdict.UNKNOWN, text)
+    text = "rolled back: the previous configuration runs and is confirmed"
+    return run.operation.result(Verdict.CONFIRMED, text, rolled_back=True)
 
 
 async def _undo_hot(run: TakenUp, found: Found) -> ApplyResult:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from ..drift import Verdict as RowVerdict
 from ..drift import truth_table
 from ..evidence.command import flag_value
 from ..evidence.engine_log import Phase, StartLog
-from ..evidence.file_edits import new_texts, old_texts
+from ..evidence.file_edits import FileEdit, new_texts, old_texts
 from ..evidence.secrets import mask_argv
 from ..hosts.http import ProbeAnswer
 from ..hosts.service import RunState, ServiceConfig
@@ -20,7 +21,7 @@ from ..session import HostSession
 from .confirmed import ConfirmedStore
 from .drain import drain
 from .follow import StartFollower
-from .journal import OperationJournal
+from .journal import JournalError, OperationJournal
 from .judge import judge, wrong_value
 from .operation import Operation
 from .patience import Patience
@@ -64,10 +65,19 @@ class RestartApply:
     """The steps of one restart. ``proofs`` and the follower's log are there when it is over."""
 
     def __init__(
-        self, session: HostSession, plan: Plan, operation: Operation, journal: OperationJournal, timeouts: Timeouts
+        self,
+        session: HostSession,
+        plan: Plan,
+        operation: Operation,
+        journal: OperationJournal,
+        timeouts: Timeouts,
+        *,
+        left: Sequence[FileEdit] | None = None,
     ) -> None:
+        """``left``: the edits that are still to be made, where some of the plan's are in place already."""
         self._session = session
         self._plan = plan
+        self._left = plan.edits if left is None else tuple(left)
         self._operation = operation
         self._journal = journal
         self._timeouts = timeouts
@@ -102,9 +112,9 @@ class RestartApply:
 
     async def _write(self) -> None:
         plan, operation, service = self._plan, self._operation, self._session.service
-        if not plan.writes:
+        if not self._left:
             for name in WRITE_STAGES[:-1]:
-                operation.skip(name, "the file stays as it is")
+                operation.skip(name, "the files are in place already" if plan.writes else "the file stays as it is")
             await self._reload()
             return
         ask = self._patience.ask
@@ -112,12 +122,14 @@ class RestartApply:
             name = operation.operation_id
             path = await ask(lambda: self._kept.keep_texts(f"{name}.before", old_texts(plan.edits)))
             planned = await ask(lambda: self._kept.keep_texts(f"{name}.planned", new_texts(plan.edits)))
-            self._journal.note(backup=path, planned=planned)
+            # In a roll-back the journal keeps the texts of the operation that is undone.
+            if not operation.rolling_back:
+                self._journal.note(backup=path, planned=planned)
             notes.evidence = path
         async with operation.stage("write", Verdict.WRITE_FAILED) as notes:
             complaints = await ask(service.check)
             self.touched = True
-            await write_edits(service, plan.edits, self._patience)
+            await write_edits(service, self._left, self._patience)
             notes.evidence = plan.target
         async with operation.stage("verify unit", Verdict.WRITE_FAILED) as notes:
             # What it complained about before is not this change's doing.
@@ -165,7 +177,7 @@ class RestartApply:
         service, transport, patience = self._session.service, self._session.transport, self._patience
         async with self._operation.stage("restart", Verdict.NO_RESTART) as notes:
             before = await patience.ask(lambda: look_before(transport, service))
-            self._journal.note(old_invocation=before.invocation_id, cursor=before.cursor)
+            self._note_restart(before)
             self.restarted = True
             self.was_running = before.running
             await ask_for_restart(service, before, patience, self._timeouts.restart)
@@ -174,6 +186,14 @@ class RestartApply:
             gone = f", process {before.main.pid} is gone" if before.main is not None else ""
             notes.evidence = f"invocation {(before.invocation_id or 'none')[:8]} → {(state.invocation_id or '')[:8]}{gone}"
         return before
+
+    def _note_restart(self, before: Before) -> None:
+        """Raises: JournalError: but a roll-back goes on, which is safer than one that is left half-way."""
+        if self._operation.rolling_back:
+            with contextlib.suppress(JournalError):
+                self._journal.note(back_from=before.invocation_id, cursor=before.cursor)
+        else:
+            self._journal.note(old_invocation=before.invocation_id, was_running=before.running, cursor=before.cursor)
 
     async def confirm(self, before: Before) -> None:
         """From a new invocation to the truth table.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ..effective import UNGIVEN
@@ -13,7 +12,7 @@ from ..hosts.transport import HostError
 from ..knobs import Value, find_knob
 from ..plan import KnobChange, Mode, Plan
 from ..session import HostSession
-from .journal import OperationJournal
+from .journal import JournalError, OperationJournal
 from .judge import overall
 from .operation import Operation
 from .patience import LinkLost, Patience
@@ -29,12 +28,11 @@ async def put_files_back(session: HostSession, plan: Plan, timeouts: Timeouts) -
     For an engine that was not restarted. Each file is looked at: a write that failed may have got to some of them.
 
     Raises:
-        HostError: it cannot be done, or the manager does not load the command of before.
+        HostError: it cannot be done, somebody else changed a file since, or the manager does not load the command of before.
         LinkLost
     """
     service, patience = session.service, Patience(session.transport, timeouts.link)
-    now = await patience.ask(lambda: texts_now(service, [edit.path for edit in plan.edits]))
-    edits = edits_between(now, old_texts(reverse_order(plan.edits)))
+    edits = await edits_back(session, plan, patience)
     await write_edits(service, edits, patience)
     try:
         await patience.ask(service.reload)
@@ -63,7 +61,9 @@ async def revert_restart(
     Raises:
         LinkLost: what became of the roll-back is not known.
     """
-    journal.note(rolling_back=True)
+    # Without room for the note it goes on: a change that failed is better undone than left.
+    with contextlib.suppress(JournalError):
+        journal.note(rolling_back=True)
     if not was_running:
         return await _stop_again(session, plan, failed, timeouts)
     operation = Operation(
@@ -80,9 +80,9 @@ async def revert_restart(
     try:
         async with operation.stage("checks", Verdict.ROLLBACK_FAILED) as notes:
             config = await patience.ask(session.service.configuration)
-            now = await patience.ask(lambda: texts_now(session.service, [edit.path for edit in plan.edits]))
+            edits = await edits_back(session, plan, patience)
             notes.evidence = f"back to the configuration before {failed.operation_id}"
-        back = backwards(plan, config.command, edits_between(now, old_texts(reverse_order(plan.edits))))
+        back = backwards(plan, config.command, edits)
         # Its time begins anew: a console that is lost during the roll-back leaves it to the host.
         await undo.rearm()
         steps = RestartApply(session, back, operation, journal, timeouts)
@@ -121,9 +121,18 @@ async def _stop_again(session: HostSession, plan: Plan, failed: ApplyResult, tim
     return replace(failed, reason=f"{failed.reason}; rolled back: stopped, as it was before", rolled_back=True)
 
 
-def reverse_order(edits: Sequence[FileEdit]) -> tuple[FileEdit, ...]:
-    """The file that was written last is put back first."""
-    return tuple(edits)[::-1]
+async def edits_back(session: HostSession, plan: Plan, patience: Patience) -> tuple[FileEdit, ...]:
+    """What makes the files of a change what they were before it, the one that was written last first.
+
+    Raises:
+        HostError: one holds neither text: somebody else has changed it since, and that is not overwritten.
+        LinkLost
+    """
+    now = await patience.ask(lambda: texts_now(session.service, [edit.path for edit in plan.edits]))
+    for edit in plan.edits:
+        if now[edit.path] not in (edit.old, edit.new):
+            raise HostError(f"{edit.path} was changed by someone else since: it is left as it is, look at it")
+    return edits_between(now, old_texts(reversed(plan.edits)))
 
 
 def backwards(plan: Plan, command: tuple[str, ...], edits: tuple[FileEdit, ...]) -> Plan:

@@ -71,6 +71,12 @@ class Undo:
         """Whether it has put the files back. Raises: HostError, LinkLost."""
         return self._timer is not None and await self._patience.ask(self._timer.fired)
 
+    async def ahead(self) -> str:
+        """What the host will do by itself, in words; empty where no timer runs. Raises: HostError, LinkLost."""
+        if self._timer is None or not await self._patience.ask(self._timer.armed):
+            return ""
+        return f"the timer on {self._host} puts the configuration of before back unless it is called off (rollback does both)"
+
     @property
     def fired_words(self) -> str:
         return f"the timer on {self._host} fired after {self._seconds} s and put the configuration of before back"

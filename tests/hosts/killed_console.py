@@ -1,4 +1,7 @@
-"""A console that is killed at a given stage: ``killed_console.py FOLDER STAGE STATUS hot|restart|stop``."""
+"""A console that is killed at a given stage: ``killed_console.py FOLDER STAGE STATUS WAY``.
+
+The way is ``hot``, ``restart``, ``stop``, or ``rollback``: a restart that fails, killed at a stage of its own roll-back.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,17 @@ async def main(folder: Path, name: str, status: str, what: str) -> None:
     session = await open_session(unit="engine", paths=Paths(folder / "config", folder / "state", folder / "cache"))
 
     def kill(event: StageEvent) -> None:
-        if event.stage.name == name and event.stage.status.value == status:
+        if (event.stage.name, event.stage.status.value, event.rolling_back) == (name, status, what == "rollback"):
             os.kill(os.getpid(), signal.SIGKILL)
 
     if what == "stop":
         await stop_service(session, on_event=kill)
         return
-    mode = Mode(what)
+    mode = Mode.RESTART if what == "rollback" else Mode(what)
     if mode is Mode.HOT:
         await session.watcher.settled()
     plan = await session.plan(Change({"tree_budget": 16}, mode))
-    await apply_plan(session, plan, on_event=kill)
+    await apply_plan(session, plan, rollback_on_failure=what == "rollback", on_event=kill)
     await session.close()
 
 

@@ -395,6 +395,23 @@ async def test_a_roll_back_that_fails_too_has_a_verdict_of_its_own(make_unit: Ma
         assert "is in use" in result.reason, "what stopped the roll-back"
 
 
+@pytest.mark.parametrize("stage_name", ["verify unit", "restart"], ids=["put back", "rolled back"])
+async def test_what_a_colleague_wrote_meanwhile_is_not_put_back(stage_name: str, make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8", faults="16=exit")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
+
+        def colleague(event: StageEvent) -> None:
+            if event.stage.name == stage_name and event.stage.status is StageStatus.DONE:
+                unit.file.write_text(unit.file.read_text().replace('"16"', '"24"'))
+
+        result = await apply_plan(session, plan, rollback_on_failure=True, timeouts=FAST, on_event=colleague)
+        assert result.verdict is Verdict.ROLLBACK_FAILED
+        assert "was changed by someone else since" in result.reason
+        assert '"24"' in unit.file.read_text()
+
+
 async def test_rolling_back_a_service_that_was_stopped_stops_it_again(make_unit: MakeUnit, tmp_path: Path) -> None:
     unit = make_unit(faults="16=hang")
     text = unit.file.read_text()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from dflash_console.apply import (
+    ApplyResult,
     PendingOperation,
     Verdict,
     apply_plan,
@@ -104,6 +106,25 @@ async def test_killed_after_the_restart_the_next_console_can_roll_back_and_confi
         assert (result.verdict, result.rolled_back) == (Verdict.CONFIRMED, True), result.reason
         assert unit.file.read_text() == text
         assert await budget_now(session) == 8
+
+
+@pytest.mark.parametrize("way", [resume, roll_back_operation])
+@pytest.mark.parametrize(("name", "again"), [("write", True), ("restart", False), ("draft runner", False)])
+async def test_killed_in_the_roll_back_of_a_failed_change_the_next_console_finishes_the_roll_back(
+    name: str, again: bool, way: Callable[..., Awaitable[ApplyResult]], make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8", faults="16=exit")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        text = unit.file.read_text()
+        pending = await kill_console(tmp_path, name, "done", "rollback")
+        before = (await session.service.state()).invocation_id
+        result = await way(session, pending, timeouts=FAST)
+        assert (result.verdict, result.rolled_back) == (Verdict.CONFIRMED, True), result.reason
+        assert unit.file.read_text() == text
+        assert await budget_now(session) == 8
+        assert (result.invocation_id != before) is again, "restarted only where the roll-back had not done so"
+        assert pending_operations(session.paths) == ()
 
 
 @pytest.mark.parametrize(("name", "status"), [("checks", "done"), ("backup", "done"), ("write", "running")])

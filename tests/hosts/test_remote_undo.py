@@ -112,3 +112,37 @@ async def test_a_failed_change_is_put_back_at_once_and_the_timer_called_off(remo
         assert timer is not None
         assert not await timer.armed()
         assert not await timer.fired()
+
+
+@pytest.mark.parametrize("lost_at", ["reload", "process up"])
+async def test_a_change_taken_up_again_and_lost_again_is_still_put_back_by_the_host(lost_at: str, remote: Remote) -> None:
+    remote.install()
+    async with remote.session() as session:
+        assert (await start_service(session, timeouts=WAITS)).confirmed
+        await lose_console_at(session, await with_timer(session, 15), lost_at)
+        (pending,) = pending_operations(session.paths, session.host, session.unit)
+        reached = asyncio.Event()
+        work = asyncio.create_task(
+            resume(
+                session, pending, timeouts=WAITS, on_event=lambda event: reached.set() if event.stage.name == "ready" else None
+            )
+        )
+        await asyncio.wait_for(reached.wait(), 60)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+    assert remote.text(DROP_IN) is not None
+    async with asyncio.timeout(60):
+        while remote.text(DROP_IN) is not None:  # noqa: ASYNC110 - the host
+            await asyncio.sleep(0.5)
+
+
+async def test_a_change_taken_up_again_that_fails_says_that_the_host_will_put_it_back(remote: Remote) -> None:
+    remote.install(faults="16=exit")
+    async with remote.session() as session:
+        assert (await start_service(session, timeouts=WAITS)).confirmed
+        await lose_console_at(session, await with_timer(session, 120), "reload")
+        (pending,) = pending_operations(session.paths, session.host, session.unit)
+        result = await resume(session, pending, timeouts=WAITS)
+        assert result.verdict is Verdict.PROCESS_DIED
+        assert "puts the configuration of before back unless it is called off" in result.reason
