@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -55,13 +56,10 @@ _KINDS = {kind.value: kind for kind in MarkKind}
 class _Job:
     """Something that the thread does with the database."""
 
-    work: Work
-    give_up: Callable[[], None] = lambda: None
-    """Called instead of, or after, a ``work`` that failed."""
-
-
-class HistoryError(Exception):
-    """The database cannot be used; the message says why."""
+    work: Callable[[sqlite3.Connection], Callable[[], None]]
+    """Answers with what is to be done when the work is stored."""
+    give_up: Callable[[], None]
+    """Called after a ``work`` that failed, or instead of it."""
 
 
 def open_history(path: Path, *, keep_days: float = 7.0) -> History:
@@ -70,7 +68,8 @@ def open_history(path: Path, *, keep_days: float = 7.0) -> History:
 
 
 class History:
-    """All methods may be called from the event loop; nothing blocks it."""
+    """All methods may be called from the event loop; nothing blocks it, and nothing raises: where the database cannot be used,
+    :attr:`problem` says why and answers are empty."""
 
     def __init__(self, path: Path, *, keep_days: float = 7.0) -> None:
         self._path = path
@@ -209,7 +208,7 @@ class History:
 
     def _post(self, work: Work) -> None:
         if not self._closed:
-            self._jobs.put(_Job(work))
+            self._jobs.put(_Job(partial(_and_no_more, work), _nothing))
 
     async def _ask(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
         """The answer of ``work``; ``otherwise`` where there is none."""
@@ -222,7 +221,7 @@ class History:
             if future.set_running_or_notify_cancel():
                 future.set_result(result)
 
-        self._jobs.put(_Job(lambda db: answer(work(db)), lambda: answer(otherwise)))
+        self._jobs.put(_Job(lambda db: partial(answer, work(db)), partial(answer, otherwise)))
         return await asyncio.wrap_future(future)
 
     def _serve(self) -> None:
@@ -238,17 +237,27 @@ class History:
                 continue
             try:
                 with db:
-                    job.work(db)
+                    then = job.work(db)
                 self._problem = None
             except Exception as error:
                 self._problem = self._words(error)
-                job.give_up()
+                then = job.give_up
+            then()
         if db is not None:
             with contextlib.suppress(sqlite3.Error):
                 db.close()
 
     def _words(self, error: Exception) -> str:
         return f"history is not kept: {self._path}: {error}"
+
+
+def _nothing() -> None:
+    """Nobody waits for an answer."""
+
+
+def _and_no_more(work: Work, db: sqlite3.Connection) -> Callable[[], None]:
+    work(db)
+    return _nothing
 
 
 def _open(path: Path) -> sqlite3.Connection:
