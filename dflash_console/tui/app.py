@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from .widgets.header import StatusHeader
 from .widgets.key_line import KeyLine
 from .widgets.panel import Panel, Recoloured
 from .widgets.tab_line import TabLine
+from .work import begin
 
 if TYPE_CHECKING:
     from .fleet import Fleet
@@ -88,6 +90,15 @@ class ConsoleApp(HostApp):
         self.failure = sentence(error, save_report(error, folder))
         self._close_messages_no_wait()
 
+    def tell_error(self, error: Exception, doing: str) -> bool:
+        """Report an error of the console's own that the screens outlive; false where there is no folder for reports."""
+        if self._settings.crashes is None:
+            return False
+        from .crash import save_report, told
+
+        self.notify(told(error, doing, save_report(error, self._settings.crashes)), severity="error", timeout=20, markup=False)
+        return True
+
     @property
     def user_theme_names(self) -> frozenset[str]:
         """Themes from the user's own folder."""
@@ -122,12 +133,12 @@ class ConsoleApp(HostApp):
     def load_plots(self) -> None:
         """Import the plotting library in a thread, once."""
         if not self.plots_loaded:
-            self.run_worker(self._load_plots, name="plots", group="plots", exclusive=True, thread=True, exit_on_error=False)
+            begin(self, self._load_plots(), "loading the plots", group="plots", exclusive=True)
 
-    def _load_plots(self) -> None:
+    async def _load_plots(self) -> None:
         from .plotting import load_library
 
-        load_library()
+        await asyncio.to_thread(load_library)
         self.post_message(messages.PlotLibraryLoaded())
 
     def on_plot_library_loaded(self) -> None:

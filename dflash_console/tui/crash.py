@@ -29,6 +29,12 @@ def save_report(error: BaseException, folder: Path) -> Path | None:
     return path
 
 
+def told(error: BaseException, doing: str, report: Path | None) -> str:
+    """The same of an error that the console outlives; ``doing``: what it was about."""
+    said = f"An error of the console's own while {doing} ({type(error).__name__}); everything else goes on"
+    return f"{said}." if report is None else f"{said}. Report: {report}"
+
+
 def sentence(error: BaseException, report: Path | None) -> str:
     """What, what of it, and what to do."""
     what = f"ddtree-console: an error of its own ended the console ({type(error).__name__})"

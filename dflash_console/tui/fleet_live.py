@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..config import EMBEDDED, Config, load_config
+from ..evidence.secrets import mask_text
 from .drift_badge import drift_badge, drift_evidence
 from .fleet import HostView, Look, NewHost
 from .link import ChooseUnit, HostLink, LinkError, UnknownHostKey
@@ -50,6 +51,8 @@ class HostLooker:
         self._commit = Series(keep=SHOWN_S)
         self._evidence: tuple[object, ...] = ()
         self._sampled_at = 0.0
+        self._pause = FIRST_PAUSE_S
+        """Seconds until the next try, when this one fails."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -71,7 +74,6 @@ class HostLooker:
                 await task
 
     async def _run(self) -> None:
-        pause = FIRST_PAUSE_S
         while True:
             again = True
             try:
@@ -80,9 +82,13 @@ class HostLooker:
                 again = error.again
                 asks = isinstance(error, UnknownHostKey | ChooseUnit)
                 self._view = replace(self._view, look=Look.FAILED, problem=str(error), needs_answer=asks)
+            except Exception as error:
+                # One host that the console stumbles over must not stand as "connecting" for ever.
+                said = f"an error of the console's own ({type(error).__name__}: {mask_text(str(error))})"
+                self._view = replace(self._view, look=Look.FAILED, problem=said, needs_answer=False)
             # What no waiting mends is asked again seldom: somebody may have mended it elsewhere.
-            await asyncio.sleep(pause if again else LONGEST_PAUSE_S)
-            pause = min(LONGEST_PAUSE_S, pause * 2)
+            await asyncio.sleep(self._pause if again else LONGEST_PAUSE_S)
+            self._pause = min(LONGEST_PAUSE_S, self._pause * 2)
 
     async def _look(self) -> None:
         """Open the host and follow it. Raises: LinkError."""
@@ -100,6 +106,7 @@ class HostLooker:
             raise LinkError(f"{self._name} did not answer within {OPEN_TIMEOUT_S:.0f} s", again=True) from None
         try:
             self._session = session
+            self._pause = FIRST_PAUSE_S
             await self._take_past(session)
             self._take(await session.watcher.look())
             await session.watcher.start()
@@ -110,13 +117,10 @@ class HostLooker:
             await asyncio.shield(session.close())
 
     async def _take_past(self, session: HostSession) -> None:
-        from ..history import HistoryError
-
         until = time.time()
-        with contextlib.suppress(HistoryError):
-            samples = await session.history.samples(session.key, until - SHOWN_S, until, 200)
-            self._decode.prepend(Point(sample.at, sample.decode_tok_s) for sample in samples)
-            self._commit.prepend(Point(sample.at, sample.commit_length) for sample in samples)
+        samples = await session.history.samples(session.key, until - SHOWN_S, until, 200)
+        self._decode.prepend(Point(sample.at, sample.decode_tok_s) for sample in samples)
+        self._commit.prepend(Point(sample.at, sample.commit_length) for sample in samples)
 
     def _take(self, state: HostState) -> None:
         drift = self._view.drift
@@ -158,9 +162,7 @@ class LiveFleet:
 
     async def let_go(self, host: str) -> None:
         self._besides = host
-        looker = self._lookers.pop(host, None)
-        if looker is not None:
-            await looker.close()
+        await self._leave(host)
 
     async def open(self, host: str, unit: str | None) -> HostLink:
         from .run import open_link
@@ -175,7 +177,7 @@ class LiveFleet:
         name = await self._edit(
             lambda: add_host(self._paths.config_file, host.name, HostEntry(host.address, host.unit, host.note))
         )
-        self._read()
+        await asyncio.to_thread(self._read)
         return name
 
     async def remove(self, host: str) -> None:
@@ -183,8 +185,8 @@ class LiveFleet:
 
         await self._edit(lambda: remove_host(self._paths.config_file, host))
         self._extra.pop(host, None)
-        self._read()
-        await self.let_go(host)
+        await asyncio.to_thread(self._read)
+        await self._leave(host)
 
     async def close(self) -> None:
         keeper, self._keeper = self._keeper, None
@@ -193,6 +195,11 @@ class LiveFleet:
             with contextlib.suppress(asyncio.CancelledError):
                 await keeper
         await self._rest()
+
+    async def _leave(self, host: str) -> None:
+        looker = self._lookers.pop(host, None)
+        if looker is not None:
+            await looker.close()
 
     async def _edit(self, edit: Callable[[], str]) -> str:
         try:

@@ -16,6 +16,7 @@ from .series import span_of_past
 from .watching import OpenLink, Watching
 from .widgets.connection_notice import ConnectionNotice
 from .widgets.header import StatusHeader
+from .work import begin
 
 if TYPE_CHECKING:
     from ..hosts.transport import Link
@@ -52,7 +53,7 @@ class HostApp(ChangingApp):
 
     def begin_watching(self) -> None:
         """Begin watching the host."""
-        self.run_worker(self.watching.run(), name="watch", group="watch", exit_on_error=False)
+        begin(self, self.watching.run(), "watching the host", group="watch")
 
     @property
     def link(self) -> HostLink | None:
@@ -85,7 +86,7 @@ class HostApp(ChangingApp):
         if operations is not None and operations.running:
             self.notify(f"{operations.words} goes on there; its end is told here.", markup=False)
         else:
-            self.run_worker(left.close(), name="leave", group="leave", exit_on_error=False)
+            begin(self, left.close(), "leaving a host", group="leave")
         self.model = ConsoleModel(span=self.model.span)
         self._invocation, self._drift_evidence = None, ()
         await fresh_panes(self)
@@ -117,7 +118,7 @@ class HostApp(ChangingApp):
             # The start before may have been a plain one, which is what baselines are measured in.
             self._invocation = invocation
             baseline = self._read_baseline(self.watching)
-            self.run_worker(baseline, name="baseline", group="baseline", exclusive=True, exit_on_error=False)
+            begin(self, baseline, "reading the baseline", group="baseline", exclusive=True)
         if self.model.change:
             self.show_change()
 
@@ -157,7 +158,7 @@ class HostApp(ChangingApp):
             return
         message.operations.ended(message.result, message.sentence)
         if message.operations.elsewhere:
-            self.run_worker(message.operations.close_left(), name="leave", group="leave", exit_on_error=False)
+            begin(self, message.operations.close_left(), "leaving a host", group="leave")
         self.show_header()
 
     def on_past_arrived(self, message: messages.PastArrived) -> None:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..config import load_config, save_profile
-from ..history import HistoryError, MarkKind
+from ..history import MarkKind
 from ..hosts.transport import HostError
 from ..knobs import KnobError, Value
 from ..session import HostSession
@@ -103,14 +103,10 @@ class SessionLink:
         since = until - seconds
         ages = [0.0, *(span for span in SPANS if span < seconds), seconds]
         samples: list[Sample] = []
-        try:
-            for younger, older in reversed(list(pairwise(ages))):
-                samples += await history.samples(key, until - older, until - younger, PAST_POINTS)
-            marks = await history.marks(key, since, until)
-            baseline = await history.baseline(key)
-        except HistoryError:
-            # A console without its past still works; the history's own problem is shown by doctor.
-            return Past()
+        for younger, older in reversed(list(pairwise(ages))):
+            samples += await history.samples(key, until - older, until - younger, PAST_POINTS)
+        marks = await history.marks(key, since, until)
+        baseline = await history.baseline(key)
         return Past(
             decode=tuple(Point(sample.at, sample.decode_tok_s) for sample in samples),
             commit=tuple(Point(sample.at, sample.commit_length) for sample in samples if sample.commit_length is not None),

@@ -10,6 +10,7 @@ from textual.worker import Worker
 from ..hosts.service import RunState
 from . import messages
 from .link import ApplyChoices, Control, LinkError
+from .work import begin
 
 if TYPE_CHECKING:
     from ..apply.records import ApplyResult, StageEvent
@@ -50,9 +51,7 @@ class Operations:
 
         link = self._may_change()
         if link is not None and settings:
-            self._app.run_worker(
-                self._plan(link, settings, Mode.AUTO, write_down), name="plan", group="plan", exclusive=True, exit_on_error=False
-            )
+            begin(self._app, self._plan(link, settings, Mode.AUTO, write_down), "planning", group="plan", exclusive=True)
 
     async def _plan(self, link: HostLink, settings: Mapping[str, Value], mode: Mode, persist: bool) -> None:
         from .screens.plan import PlanScreen
@@ -80,9 +79,7 @@ class Operations:
         """Show the plan that carries the console's drop-in over to a changed unit, or (``release``) removes it."""
         link = self._may_change()
         if link is not None:
-            self._app.run_worker(
-                self._plan_drop_in(link, release), name="plan", group="plan", exclusive=True, exit_on_error=False
-            )
+            begin(self._app, self._plan_drop_in(link, release), "planning", group="plan", exclusive=True)
 
     async def _plan_drop_in(self, link: HostLink, release: bool) -> None:
         from .screens.plan import PlanScreen
@@ -168,7 +165,7 @@ class Operations:
         self._model.busy = word
         self._quiet = quiet
         self._view = ApplyScreen(word, host)
-        self._worker = self._app.run_worker(self._operate(operate), name="operation", group="operation", exit_on_error=False)
+        self._worker = begin(self._app, self._operate(operate), word, group="operation")
         if not quiet:
             self.show()
 
@@ -180,6 +177,11 @@ class Operations:
             result = await operate(stage)
         except LinkError as error:
             self._app.post_message(messages.OperationEnded(self, None, str(error)))
+        except Exception as error:
+            # Whatever it was, an operation that is over must not stand as under way for ever.
+            sentence = f"an error of the console's own ended it ({type(error).__name__}); the operation's journal is on disk"
+            self._app.post_message(messages.OperationEnded(self, None, sentence))
+            raise
         else:
             self._app.post_message(messages.OperationEnded(self, result))
 

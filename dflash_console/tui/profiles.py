@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..knobs import KNOBS, Value, find_knob, show_value
 from .facts import current_value
 from .link import LinkError
+from .work import begin
 
 if TYPE_CHECKING:
     from .app import ConsoleApp
@@ -41,7 +42,7 @@ def save_profile(app: ConsoleApp, name: str) -> None:
         else:
             app.notify(f"Profile {name} saved: {words(settings)}{without}", markup=False)
 
-    app.run_worker(save(), name="profile", exit_on_error=False)
+    begin(app, save(), "saving a profile")
 
 
 def choose_profile(app: ConsoleApp) -> None:
@@ -68,7 +69,7 @@ def choose_profile(app: ConsoleApp) -> None:
         for knob, value in (settings or {}).items():
             app.edit(knob, value)
 
-    app.run_worker(load(), name="profiles", exit_on_error=False)
+    begin(app, load(), "reading the profiles")
 
 
 def words(settings: Mapping[str, Value]) -> str:

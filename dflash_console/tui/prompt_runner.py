@@ -13,6 +13,7 @@ from textual.worker import Worker
 from . import messages
 from .answers import Answer
 from .link import LinkError
+from .work import begin
 
 if TYPE_CHECKING:
     from ..load.records import Chunk, RequestRecord
@@ -55,9 +56,7 @@ class PromptRunner:
         self.cancel()
         self._run = next(_RUNS)
         self.answers = [Answer(number) for number in range(len(requests))]
-        self._worker = self._owner.run_worker(
-            self._send(link, tuple(requests), self._run), name="prompts", group="prompts", exit_on_error=False
-        )
+        self._worker = begin(self._owner, self._send(link, tuple(requests), self._run), "sending prompts", group="prompts")
         self._dirty = True
         if self._timer is None:
             self._timer = self._owner.set_interval(REPAINT_S, self._repaint_when_dirty)
@@ -109,6 +108,9 @@ class PromptRunner:
             await link.send(requests, chunk, done)
         except LinkError as error:
             sentence = str(error)
+        except Exception as error:
+            self._owner.post_message(messages.PromptsEnded(run, f"an error of the console's own ({type(error).__name__})"))
+            raise
         self._owner.post_message(messages.PromptsEnded(run, sentence))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from textual.widgets import ContentSwitcher
 
 from .screens.dashboard import DashboardPane
+from .work import begin
 
 if TYPE_CHECKING:
     from .host_app import HostApp
@@ -35,7 +36,7 @@ def ask_for_unit(app: HostApp, units: tuple[str, ...]) -> None:
 
     def chosen(unit: str | None) -> None:
         if unit is not None and app.fleet is not None:
-            app.run_worker(open_host(app, host, unit), name="switch", group="switch", exit_on_error=False)
+            begin(app, open_host(app, host, unit), "opening a host", group="switch", exclusive=True)
 
     app.push_screen(ChooseScreen("Units", f"{host} has several units. Which one?", units), chosen)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from . import messages
 from .series import SPANS
+from .work import begin
 
 if TYPE_CHECKING:
     from .host_app import HostApp
@@ -50,7 +51,7 @@ class Watching:
                         # Whatever comes next is imported and read after the first snapshot is on the screen.
                         await self.painted.wait()
                         collect_garbage()
-                        self._app.run_worker(self._look_back(link), name="past", group="past", exit_on_error=False)
+                        begin(self._app, self._look_back(link), "looking back", group="past")
             except LinkError as error:
                 self._app.post_message(messages.LinkFailed(str(error), source=self))
         finally:
@@ -61,7 +62,7 @@ class Watching:
         if self.link is None:
             self._again.set()
         else:
-            self._app.run_worker(self._reconnect(self.link), name="connect", group="connect", exclusive=True, exit_on_error=False)
+            begin(self._app, self._reconnect(self.link), "connecting", group="connect", exclusive=True)
 
     async def close(self) -> None:
         """Leave the host; what was asked of it goes on there."""

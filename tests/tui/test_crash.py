@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from dflash_console.apply import Stage, StageEvent, StageStatus
+from dflash_console.apply import ApplyResult, Stage, StageEvent, StageStatus
+from dflash_console.load.client import OnChunk, OnDone
+from dflash_console.load.records import RequestRecord
+from dflash_console.load.request import PromptRequest
 from dflash_console.tui.app import ConsoleApp, ConsoleSettings
 from dflash_console.tui.crash import KEPT, save_report, sentence
+from dflash_console.tui.link import Control, OnStage
 from dflash_console.tui.screens.apply import ApplyScreen
+from dflash_console.tui.widgets.prompt_dock import PromptDock
 
-from .driving import running
+from .driving import notices, running, until
 from .support import RecordedLink, state
 
 EVENT = StageEvent("op", Stage("restart", StageStatus.RUNNING), ("restart", "ready"), 1.0)
 
 
-def console(crashes: Path | None = None) -> ConsoleApp:
-    link = RecordedLink(state())
+def console(crashes: Path | None = None, link: RecordedLink | None = None) -> ConsoleApp:
+    link = link or RecordedLink(state())
 
     async def open_link() -> RecordedLink:
         return link
@@ -75,6 +81,40 @@ async def test_an_error_of_the_consoles_own_ends_in_one_sentence_and_a_report_wi
     assert "\n" not in app.failure
     assert "Traceback" in report.read_text()
     assert "sk-very-secret" not in report.read_text()
+
+
+class StumblingLink(RecordedLink):
+    """A host whose operations and prompts fail as only a mistake of the console's own would."""
+
+    async def control(self, control: Control, on_stage: OnStage) -> ApplyResult:
+        raise KeyError("--api-key sk-very-secret")
+
+    async def send(self, requests: Sequence[PromptRequest], on_chunk: OnChunk, on_done: OnDone) -> tuple[RequestRecord, ...]:
+        raise KeyError("--api-key sk-very-secret")
+
+
+async def test_an_operation_that_fails_by_an_error_of_the_consoles_own_is_over_told_and_reported(tmp_path: Path) -> None:
+    app = console(tmp_path, StumblingLink(state()))
+    async with running(app) as pilot:
+        app.operations.control(Control.RESTART)
+        await until(lambda: isinstance(app.screen, ApplyScreen) and "own ended it (KeyError)" in app.screen.text, "its end")
+        assert app.model.busy == ""
+        await until(lambda: "while restarting (KeyError)" in notices(app), "a notice")
+        (report,) = list_reports(tmp_path)
+        assert str(report) in notices(app)
+        assert "sk-very-secret" not in report.read_text() + notices(app) + app.screen.text  # type: ignore[attr-defined]
+        await pilot.press("escape")
+        assert len(app.screen_stack) == 1, "the console goes on"
+
+
+async def test_prompts_that_fail_by_an_error_of_the_consoles_own_are_over_and_told(tmp_path: Path) -> None:
+    app = console(tmp_path, StumblingLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("p", *"hi", "enter")
+        dock = app.query_one(PromptDock)
+        await until(lambda: "an error of the console's own (KeyError)" in dock.text, "a word in the dock")
+        assert not dock.running
+        await until(lambda: "while sending prompts (KeyError)" in notices(app), "a notice")
 
 
 def test_reports_are_bounded(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from ..knob_rows import knob_rows
 from ..plan_words import command_text, diff_text, findings_text, prediction_lines
 from ..widgets.field import LeavingInput
 from ..widgets.knob_table import KnobTable
+from ..work import begin
 from .dialog import ScrollText
 from .pane import Pane, app_of
 
@@ -137,7 +138,7 @@ class ConfigurePane(Pane):
         link = app_of(self).link
         if link is not None and self._model.state is not None and self._model.change:
             self._planned_for = self._model.change
-            self.run_worker(self._plan(link), name="preview", group="preview", exclusive=True, exit_on_error=False)
+            begin(self, self._plan(link), "planning", group="preview", exclusive=True)
 
     async def _plan(self, link: HostLink) -> None:
         from ...plan import Mode

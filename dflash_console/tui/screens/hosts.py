@@ -13,6 +13,7 @@ from textual.widgets import Static
 from ..fleet import HostView, Look
 from ..link import LinkError
 from ..widgets.host_table import HostTable
+from ..work import begin
 from .pane import Pane, app_of
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class HostsPane(Pane):
         from ..switching import open_host
 
         # A worker of the application: this pane is gone when it ends.
-        app.run_worker(open_host(app, view.name), name="switch", group="switch", exclusive=True, exit_on_error=False)
+        begin(app, open_host(app, view.name), "opening a host", group="switch", exclusive=True)
 
     async def on_host_table_picked(self, message: HostTable.Picked) -> None:
         message.stop()
@@ -90,7 +91,7 @@ class HostsPane(Pane):
 
     def _added(self, host: NewHost | None) -> None:
         if host is not None:
-            self.run_worker(self._add(host), name="add host", group="hosts", exit_on_error=False)
+            begin(self, self._add(host), "adding a host", group="hosts")
 
     async def _add(self, host: NewHost) -> None:
         app = app_of(self)
@@ -121,7 +122,7 @@ class HostsPane(Pane):
         )
 
     def _removed(self, name: str) -> None:
-        self.run_worker(self._remove(name), name="remove host", group="hosts", exit_on_error=False)
+        begin(self, self._remove(name), "removing a host", group="hosts")
 
     async def _remove(self, name: str) -> None:
         app = app_of(self)

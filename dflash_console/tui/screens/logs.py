@@ -13,6 +13,7 @@ from ..keymap import key_binding
 from ..log_book import Level, LogBook, LogFilter, PatternError, compile_search
 from ..widgets.field import LeavingInput
 from ..widgets.log_view import LogView
+from ..work import begin
 from .pane import Pane, app_of
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class LogsPane(Pane):
         self._generation += 1
         self._book.clear()
         self.view.start_anew()
-        self._worker = self.run_worker(self._follow(link, self._generation, self._this_start), name="log", exit_on_error=False)
+        self._worker = begin(self, self._follow(link, self._generation, self._this_start), "following the log")
         self._titles()
 
     async def _follow(self, link: HostLink, generation: int, this_start: bool) -> None:

@@ -13,6 +13,7 @@ from textual.widgets import Static
 from ...formats import duration
 from ..link import ApplyChoices, LinkError
 from ..plan_words import change_lines, command_text, diff_text, findings_text, prediction_lines
+from ..work import begin
 from .dialog import Dialog, ScrollText
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
         self._plan_again(Mode.HOT if self._restart else Mode.RESTART)
 
     def _plan_again(self, mode: Mode) -> None:
-        self.run_worker(self._make(mode), name="plan again", exclusive=True, exit_on_error=False)
+        begin(self, self._make(mode), "planning again", exclusive=True)
 
     async def _make(self, mode: Mode) -> None:
         if self._again is None:

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 
 from ..link import LinkError
 from ..tree import VerifyPicture, draw_tree, mean_lengths, summary
+from ..work import begin
 from .dialog import Dialog, ScrollText
 
 if TYPE_CHECKING:
@@ -75,4 +76,4 @@ def open_tree(app: ConsoleApp) -> None:
         else:
             app.notify("No verify is recorded yet: send a prompt from the playground first.", severity="warning")
 
-    app.run_worker(fetch(), name="tree", group="tree", exclusive=True, exit_on_error=False)
+    begin(app, fetch(), "reading a verify", group="tree", exclusive=True)
