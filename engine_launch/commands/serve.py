@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from engine_launch.commands.output import complain, warn
+from engine_launch.commands.serve_sglang import has_sglang, serve_sglang
 from engine_launch.spec.checks import EngineKind, check_embedded
 from engine_launch.spec.flags import FlagError, parse_flags, read_value, resolve
 from engine_launch.spec.flags_help import serve_help
 
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd")
 """Device files of NVIDIA's and AMD's drivers."""
-OWN_FLAG_PREFIXES = ("--speculative-ddtree-", "--speculative-draft-layers-window")
-"""Flags of ours that stock SGLang does not know."""
 
 
 def serve(argv: Sequence[str]) -> int:
@@ -54,32 +49,8 @@ def split_engine(argv: Sequence[str]) -> tuple[EngineKind, list[str]]:
     return kind, rest
 
 
-def has_sglang() -> bool:
-    return importlib.util.find_spec("sglang") is not None
-
-
 def has_gpu() -> bool:
     return any(Path(device).exists() for device in GPU_DEVICES)
-
-
-def serve_sglang(argv: Sequence[str]) -> NoReturn:
-    """Become stock SGLang with these flags.
-
-    Raises:
-        FlagError: SGLang is not installed here, or the flags need DDTREE, which stock SGLang does not have.
-    """
-    words = [word.upper() for word in argv]
-    if any(word.startswith(OWN_FLAG_PREFIXES) for word in argv) or any("DDTREE" in word for word in words):
-        raise FlagError(
-            "DDTREE on SGLang is not in this release of the launcher: use --engine embedded, or "
-            "--speculative-algorithm DFLASH without the --speculative-ddtree flags."
-        )
-    if not has_sglang():
-        raise FlagError(
-            "SGLang is not installed in this Python environment: pip install 'ddtree-console[sglang]' in an environment of "
-            "its own (it cannot share one with the embedded engine), or use --engine embedded."
-        )
-    os.execv(sys.executable, [sys.executable, "-m", "sglang.launch_server", *argv])
 
 
 def serve_embedded(argv: Sequence[str]) -> int:

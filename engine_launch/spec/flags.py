@@ -204,8 +204,16 @@ def _unused(name: str) -> Flag:
     return Flag(f"--{name}", kind, Use.NONE, aliases=aliases)
 
 
+PLUGIN_ONLY: tuple[Flag, ...] = (
+    Flag("--speculative-ddtree-max-budget", Kind.INT, Use.NONE, minimum=1, sglang=False),
+    Flag("--speculative-ddtree-max-topk", Kind.INT, Use.NONE, minimum=1, sglang=False),
+    Flag("--speculative-ddtree-verify-widths", Kind.ANY, Use.NONE, sglang=False),
+)
+"""Flags that DDTREE inside SGLang has and the embedded engine has no use for."""
+
 CATALOGUE: tuple[Flag, ...] = (
     *HONOURED,
+    *PLUGIN_ONLY,
     *(_unused(name) for name in sorted(sglang_flags.SWITCHES | sglang_flags.VALUED)),
 )
 """Every flag that the launcher knows."""
@@ -316,7 +324,8 @@ def parse_flags(argv: Sequence[str]) -> ParsedFlags:
             shown = "the last one" if flag.secret or flag.kind is Kind.SWITCH else str(value)
             warnings.append(f"{flag.name} is given {len(earlier) + 1} times; {shown} is used.")
         if flag.use is Use.NONE and not earlier:
-            warnings.append(f"{spelling} is a flag of SGLang that the embedded engine has no use for; it is ignored.")
+            whose = "SGLang" if flag.sglang else "DDTREE inside SGLang"
+            warnings.append(f"{spelling} is a flag of {whose} that the embedded engine has no use for; it is ignored.")
         given.append(GivenFlag(flag, spelling, value))
     return ParsedFlags(tuple(given), tuple(warnings))
 

@@ -103,11 +103,6 @@ def test_key_does_not_reach_any_output(model: Path) -> None:
     assert "sk-secret-key" not in line + rest
 
 
-def test_ddtree_on_sglang_is_a_later_release() -> None:
-    for argv in (["--speculative-algorithm", "DDTREE"], ["--speculative-ddtree-budget", "8"]):
-        assert "not in this release" in one_error_line(launch("serve", "--engine", "sglang", "--model-path", "m", *argv))
-
-
 @pytest.mark.skipif(shutil.which("sglang") is not None, reason="SGLang is installed here")
 def test_sglang_engine_says_what_to_install() -> None:
     message = one_error_line(launch("serve", "--engine", "sglang", "--model-path", "m", "--flag-of-a-newer-release", "1"))
@@ -115,7 +110,7 @@ def test_sglang_engine_says_what_to_install() -> None:
 
 
 def test_sglang_gets_its_flags_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine_launch.commands import serve
+    from engine_launch.commands import serve, serve_sglang
 
     class Replaced(Exception):
         """The process would be another program now."""
@@ -123,11 +118,11 @@ def test_sglang_gets_its_flags_untouched(monkeypatch: pytest.MonkeyPatch) -> Non
     def execv(path: str, words: list[str]) -> None:
         raise Replaced(*words)
 
-    monkeypatch.setattr(serve, "has_sglang", lambda: True)
+    monkeypatch.setattr(serve_sglang, "has_sglang", lambda: True)
     monkeypatch.setattr(os, "execv", execv)
     with pytest.raises(Replaced) as replaced:
-        serve.serve(["--engine=sglang", "--tp=8", "--new-flag", "a b", "--engine-x", "1"])
-    words = (sys.executable, "-m", "sglang.launch_server", "--tp=8", "--new-flag", "a b", "--engine-x", "1")
+        serve.serve(["--engine=sglang", "--tp=8", "--port=0", "--new-flag", "a b", "--engine-x", "1"])
+    words = (sys.executable, "-m", "sglang.launch_server", "--tp=8", "--port=0", "--new-flag", "a b", "--engine-x", "1")
     assert replaced.value.args == words
 
 

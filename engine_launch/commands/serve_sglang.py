@@ -1,0 +1,142 @@
+"""``ddtree-launch serve --engine sglang``: check what can be checked at once, then become SGLang with the same flags.
+
+A plain ``python -m sglang.launch_server --speculative-algorithm DDTREE …`` does the same without this: the plugin is found by
+SGLang itself. What this adds is that mistakes are said before a minute of loading, not after it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from engine_launch.commands.checkpoint import CheckpointError, read_checkpoint
+from engine_launch.commands.output import warn
+from engine_launch.doctor.software import PLUGIN, PLUGIN_TARGET, RESTRICTING_VARIABLE, TESTED_VERSION, kept_out
+from engine_launch.spec.drafter_check import Severity, TargetShape, check_drafter
+from engine_launch.spec.drafter_config import DrafterConfigError, load_drafter_config
+from engine_launch.spec.flags import FlagError
+from engine_launch.spec.sglang_checks import asked_algorithm, block_given, check_sglang_flags, read_flags
+
+PLUGIN_GROUP = "sglang.srt.plugins"
+DEFAULT_PORT = 30000
+
+
+def has_sglang() -> bool:
+    return importlib.util.find_spec("sglang") is not None
+
+
+def serve_sglang(argv: Sequence[str]) -> NoReturn:
+    """Become SGLang with these flags.
+
+    Raises:
+        FlagError: SGLang or the plugin is not here, or the flags, the drafter or the port would stop it later.
+    """
+    for warning in check(argv):
+        warn(warning)
+    os.execv(sys.executable, [sys.executable, "-m", "sglang.launch_server", *argv])
+
+
+def check(argv: Sequence[str]) -> tuple[str, ...]:
+    """Look before the start; returns warnings.
+
+    Raises:
+        FlagError: the first thing that would stop it.
+    """
+    flags = read_flags(argv)
+    draft_folder = _folder(flags.get("--speculative-draft-model-path", ""))
+    block = block_given(flags) or (_block(draft_folder) if draft_folder else None)
+    verdicts = check_sglang_flags(flags, block)
+    if verdicts.errors:
+        raise FlagError(verdicts.errors[0])
+    if not has_sglang():
+        raise FlagError(
+            "SGLang is not installed in this Python environment: pip install 'ddtree-console[sglang]' in an environment of "
+            "its own (it cannot share one with the embedded engine), or use --engine embedded."
+        )
+    warnings = [*verdicts.warnings, *_check_plugin(flags), *_check_drafter(flags, draft_folder)]
+    _check_port(flags)
+    return tuple(warnings)
+
+
+def _check_plugin(flags: Mapping[str, str]) -> list[str]:
+    if asked_algorithm(flags) != "DDTREE":
+        return []
+    entries = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)}
+    if entries.get(PLUGIN) != PLUGIN_TARGET:
+        raise FlagError(
+            "SGLang does not find the DDTREE plugin: install ddtree-console with pip into the environment that SGLang runs in."
+        )
+    if kept_out(os.environ):
+        named = os.environ[RESTRICTING_VARIABLE]
+        raise FlagError(f"{RESTRICTING_VARIABLE}={named} keeps the DDTREE plugin out: add {PLUGIN} to it.")
+    version = importlib.metadata.version("sglang")
+    return [] if version == TESTED_VERSION else [f"DDTREE is tested with SGLang {TESTED_VERSION}; this is {version}."]
+
+
+def _folder(path: str) -> Path | None:
+    """A local checkpoint; a name on a model hub is left to SGLang."""
+    folder = Path(path).expanduser()
+    return folder if path and folder.is_dir() else None
+
+
+def _block(folder: Path) -> int | None:
+    try:
+        return load_drafter_config(folder).block_size
+    except DrafterConfigError:
+        return None
+
+
+def _check_drafter(flags: Mapping[str, str], folder: Path | None) -> list[str]:
+    """A local drafter against a local target. What can only be read from a hub is left alone."""
+    target = target_shape(_folder(flags.get("--model-path", "")))
+    if folder is None or target is None or asked_algorithm(flags) not in ("DDTREE", "DFLASH"):
+        return []
+    try:
+        checkpoint = read_checkpoint(folder)
+    except CheckpointError as error:
+        # Weights in several files are fine for SGLang; a configuration that cannot be read is not.
+        try:
+            config = load_drafter_config(folder)
+        except DrafterConfigError:
+            raise FlagError(str(error)) from None
+        findings = check_drafter(config, target, None)
+    else:
+        findings = check_drafter(checkpoint.config, target, checkpoint.shapes)
+    for finding in findings:
+        if finding.severity is Severity.ERROR:
+            raise FlagError(f"the drafter {folder} does not fit {target.name}: {finding.message}")
+    return []
+
+
+def target_shape(folder: Path | None) -> TargetShape | None:
+    """A local target's shape, from its configuration; the language model's where it is one part of several."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder else None
+    except (OSError, ValueError):
+        return None
+    if not isinstance(config, dict) or folder is None:
+        return None
+    part = config.get("text_config")
+    values = part if isinstance(part, dict) else config
+    sizes = [values.get(key) for key in ("hidden_size", "num_hidden_layers", "vocab_size")]
+    if not all(isinstance(size, int) for size in sizes):
+        return None
+    hidden, layers, vocabulary = (int(str(size)) for size in sizes)
+    return TargetShape(folder.name, hidden, layers, vocabulary)
+
+
+def _check_port(flags: Mapping[str, str]) -> None:
+    from engine_launch.embedded.server_bind import StartError, bind
+
+    port = flags.get("--port", str(DEFAULT_PORT))
+    if port.isdigit() and 0 < int(port) <= 65535:
+        try:
+            bind(flags.get("--host", "127.0.0.1"), int(port)).close()
+        except StartError as error:
+            raise FlagError(str(error)) from None

@@ -1,0 +1,112 @@
+"""What the embedded engine needs of this machine, and the matters that every engine shares."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+from pathlib import Path
+
+from engine_launch.commands.checkpoint import CheckpointError, read_checkpoint
+from engine_launch.commands.drafter import DEFAULT_TARGET
+from engine_launch.doctor.check import Check, Status
+from engine_launch.embedded.options import PACKAGED_DRAFTER
+from engine_launch.spec.drafter_check import Severity, check_drafter
+
+EMBEDDED_PACKAGES = ("torch", "safetensors", "tokenizers", "gguf", "jinja2", "starlette", "uvicorn")
+"""Import names of the ``embedded`` extra."""
+
+
+def check_embedded(port: tuple[str, int], beside_sglang: bool) -> list[Check]:
+    """All of them.
+
+    Args:
+        port: address and port that are to be free.
+        beside_sglang: SGLang serves here, so the embedded engine's packages may be missing.
+    """
+    checks = [check_python(), check_packages(beside_sglang), check_cpu(), check_memory()]
+    if importlib.util.find_spec("platformdirs") is not None:
+        checks += [check_cache(), check_model()]
+    return [*checks, check_drafter_files(), check_port(*port)]
+
+
+def check_python() -> Check:
+    enough = sys.version_info >= (3, 11)
+    return Check("python", Status.OK if enough else Status.FAIL, f"{platform.python_version()} ({sys.executable})")
+
+
+def check_packages(beside_sglang: bool = False) -> Check:
+    missing = [name for name in EMBEDDED_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing and beside_sglang:
+        return Check("packages", Status.OK, f"SGLang serves here; the embedded engine would need {', '.join(missing)}")
+    if missing:
+        return Check("packages", Status.FAIL, f"{', '.join(missing)} missing: pip install 'ddtree-console[embedded]'")
+    return Check("packages", Status.OK, f"torch {importlib.metadata.version('torch')} and the rest of [embedded]")
+
+
+def check_cpu() -> Check:
+    """Cores of this process, and whether the CPU computes in bfloat16."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    flags = _cpu_flags()
+    found = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags]
+    dtype = "bfloat16" if {"avx512_bf16", "amx_bf16"} & flags else "float32"
+    return Check("cpu", Status.OK, f"{cores} cores, {', '.join(found) or 'no vector extensions known'}; --dtype auto is {dtype}")
+
+
+def _cpu_flags() -> set[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return set()
+    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
+
+
+def check_memory() -> Check:
+    from engine_launch.embedded.logs import GIB, available_memory
+
+    free = available_memory() / GIB
+    status = Status.OK if free >= 2 else Status.WARN
+    return Check("memory", status, f"{free:.1f} GB available (the embedded engine takes about 1.5 GB)")
+
+
+def check_cache() -> Check:
+    from engine_launch.embedded.model_files import cache_folder
+
+    folder = cache_folder()
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    writable = os.access(nearest, os.W_OK)
+    return Check("cache", Status.OK if writable else Status.FAIL, f"{folder}{'' if writable else ' cannot be written'}")
+
+
+def check_model() -> Check:
+    from engine_launch.embedded.model_files import DEFAULT_MODEL, default_model_path, sha256_of
+
+    path = default_model_path()
+    if not path.is_file():
+        return Check("model", Status.WARN, f"not at {path}: run `ddtree-launch model get`")
+    if sha256_of(path) != DEFAULT_MODEL.sha256:
+        return Check("model", Status.FAIL, f"{path} has the wrong SHA-256: delete it and run `ddtree-launch model get`")
+    return Check("model", Status.OK, f"{path} (SHA-256 as expected)")
+
+
+def check_drafter_files() -> Check:
+    try:
+        checkpoint = read_checkpoint(PACKAGED_DRAFTER)
+    except CheckpointError as error:
+        return Check("drafter", Status.FAIL, str(error))
+    for finding in check_drafter(checkpoint.config, DEFAULT_TARGET, checkpoint.shapes):
+        if finding.severity is Severity.ERROR:
+            return Check("drafter", Status.FAIL, finding.message)
+    return Check("drafter", Status.OK, f"block size {checkpoint.config.block_size}, {checkpoint.config.window_text}")
+
+
+def check_port(host: str, port: int) -> Check:
+    from engine_launch.embedded.server_bind import StartError, bind
+
+    try:
+        bind(host, port).close()
+    except StartError as error:
+        return Check("port", Status.WARN, str(error))
+    return Check("port", Status.OK, f"{host}:{port} is free")

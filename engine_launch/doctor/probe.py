@@ -1,0 +1,151 @@
+"""Everything that the doctor of a GPU host reads from this machine: commands' output and files, as text, nothing judged.
+
+A program that is missing, hangs or fails is an answer too (:class:`Output`); nothing here raises for it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine_launch.doctor.gpus import APPS_QUERY, GPU_QUERY, HEALTH_QUERIES
+from engine_launch.doctor.processes import Process
+
+PLUGIN_GROUP = "sglang.srt.plugins"
+KERNEL_LOG_LINES = 20000
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command printed."""
+
+    text: str
+    problem: str = ""
+    """Why there is no usable text, in words; empty when it ended well."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The host as it was read."""
+
+    gpus: Output
+    health: Output
+    apps: Output
+    kernel_log: Output
+    nvcc: Output
+    serve_help: Output
+    """``python -m sglang.launch_server --help``."""
+    processes: tuple[Process, ...]
+    versions: Mapping[str, str]
+    """Distribution → version, those that are installed."""
+    torch_cuda: str
+    """The CUDA that torch was built for; empty without torch, or for a CPU build."""
+    plugins: Mapping[str, str]
+    """Entry points of SGLang's plugin group: name → what they load."""
+    environment: Mapping[str, str]
+
+
+def read_host() -> Evidence:
+    """Read this machine. Takes up to half a minute where SGLang is installed: its help text imports it."""
+    smi = "nvidia-smi"
+    formats = "--format=csv,noheader,nounits"
+    health = Output("", "not asked")
+    for query in HEALTH_QUERIES:
+        # Newer drivers call clocks_throttle_reasons clocks_event_reasons, and refuse a query with a name that they do not know.
+        health = command(smi, f"--query-gpu={query}", formats)
+        if not health.problem:
+            break
+    return Evidence(
+        gpus=command(smi, f"--query-gpu={GPU_QUERY}", formats),
+        health=health,
+        apps=command(smi, f"--query-compute-apps={APPS_QUERY}", formats),
+        kernel_log=kernel_log(),
+        nvcc=command("nvcc", "--version"),
+        serve_help=sglang_help(),
+        processes=processes(),
+        versions=versions("sglang", "torch", "sglang-kernel", "flashinfer-python", "triton", "transformers", "ddtree-console"),
+        torch_cuda=torch_cuda(),
+        plugins={entry.name: entry.value for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)},
+        environment=dict(os.environ),
+    )
+
+
+def command(*words: str, timeout: float = 20.0) -> Output:
+    """Run a program; its standard output, or why there is none."""
+    if shutil.which(words[0]) is None:
+        return Output("", f"{words[0]} is not installed")
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        return Output("", f"{words[0]} did not answer within {timeout:.0f} s")
+    except OSError as error:
+        return Output("", f"{words[0]} cannot be run: {error.strerror or error}")
+    text = done.stdout.decode(errors="replace")
+    if done.returncode != 0:
+        said = (done.stderr.decode(errors="replace") or text).strip().splitlines()
+        return Output(text, f"{words[0]} ended with code {done.returncode}" + (f": {said[-1][:200]}" if said else ""))
+    return Output(text)
+
+
+def kernel_log() -> Output:
+    """The kernel's messages of this boot. Reading them often needs rights."""
+    journal = command("journalctl", "--dmesg", "--boot", "--no-pager", "--quiet", "--lines", str(KERNEL_LOG_LINES))
+    if not journal.problem and journal.text:
+        return journal
+    ring = command("dmesg")
+    return ring if not ring.problem else Output("", f"{ring.problem}; run the doctor as root to see XID errors")
+
+
+def sglang_help() -> Output:
+    """SGLang's own help text: what flags this build really has, plugins included."""
+    if importlib.util.find_spec("sglang") is None:
+        return Output("", "SGLang is not installed in this environment")
+    return command(sys.executable, "-m", "sglang.launch_server", "--help", timeout=120.0)
+
+
+def versions(*names: str) -> dict[str, str]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def torch_cuda() -> str:
+    """Read from torch's own version file: importing torch takes seconds and would touch the GPU."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return ""
+    try:
+        text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        if equals and name.split(":")[0].strip() == "cuda":
+            value = value.strip().strip("'\"")
+            return "" if value == "None" else value
+    return ""
+
+
+def processes() -> tuple[Process, ...]:
+    """All processes that may be seen, from ``/proc``."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue
+        name, _, rest = stat.partition("(")[2].rpartition(")")
+        found.append(Process(int(folder.name), int(rest.split()[1]), words or name))
+    return tuple(found)

@@ -1,0 +1,127 @@
+"""What a command line for SGLang itself may not ask for, as far as the words alone tell.
+
+Pure. SGLang's parser has the last word (its flags change from release to release, and plugins add some), so flags that are not
+known here pass; what is refused is what SGLang or the DDTREE plugin would refuse after a minute of loading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine_launch.spec.flags import BY_SPELLING, Kind
+
+ATTENTION_FLAGS: tuple[str, ...] = ("--attention-backend", "--prefill-attention-backend", "--decode-attention-backend")
+_REFUSED_SWITCHES: tuple[str, ...] = (
+    "--enable-deterministic-inference",
+    "--speculative-use-rejection-sampling",
+    "--speculative-adaptive",
+    "--enable-dp-attention",
+    "--enable-two-batch-overlap",
+    "--enable-pdmux",
+)
+_REFUSED_ABOVE_ONE: tuple[str, ...] = ("--pp-size", "--dcp-size")
+TREE_FLAGS = "--speculative-ddtree-"
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Sentences for the user."""
+
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def read_flags(argv: Sequence[str]) -> dict[str, str]:
+    """Flag → value, the last one given; aliases under their flag's name, switches with an empty value.
+
+    Never raises: a word that belongs to no flag is left to SGLang's parser.
+    """
+    found: dict[str, str] = {}
+    position = 0
+    while position < len(argv):
+        word = argv[position]
+        position += 1
+        if not word.startswith("--"):
+            continue
+        spelling, equals, value = word.partition("=")
+        known = BY_SPELLING.get(spelling)
+        name = known.name if known else spelling
+        if not equals and (known is None or known.kind is not Kind.SWITCH):
+            words = []
+            while position < len(argv) and not argv[position].startswith("--"):
+                words.append(argv[position])
+                position += 1
+            value = " ".join(words)
+        found[name] = value
+    return found
+
+
+def asked_algorithm(flags: Mapping[str, str]) -> str:
+    """The speculative algorithm in capitals, empty for plain decoding."""
+    return flags.get("--speculative-algorithm", "").upper()
+
+
+def number(flags: Mapping[str, str], name: str) -> int | None:
+    """A flag's value as a number; ``None`` when it is not given or is none."""
+    try:
+        return int(flags.get(name, ""))
+    except ValueError:
+        return None
+
+
+def block_given(flags: Mapping[str, str]) -> int | None:
+    """The block size that the flags name."""
+    block = number(flags, "--speculative-dflash-block-size")
+    return number(flags, "--speculative-num-draft-tokens") if block is None else block
+
+
+def check_sglang_flags(flags: Mapping[str, str], block: int | None) -> Verdicts:
+    """Everything that the flags tell about a start of SGLang.
+
+    Args:
+        flags: as :func:`read_flags` gives them.
+        block: the drafter's block size, from the flags or its configuration; ``None`` when it is not known.
+    """
+    algorithm = asked_algorithm(flags)
+    errors: list[str] = []
+    warnings: list[str] = []
+    if "--speculative-draft-layers-window" in flags:
+        errors.append("--speculative-draft-layers-window is a flag of the embedded engine: SGLang takes it as trained.")
+    if algorithm in ("DDTREE", "DFLASH"):
+        if not flags.get("--speculative-draft-model-path"):
+            errors.append(f"--speculative-algorithm {algorithm} needs a drafter: give --speculative-draft-model-path.")
+        window = number(flags, "--speculative-draft-window-size")
+        if window is not None and block is not None and window < block:
+            errors.append(
+                f"--speculative-draft-window-size {window} is below the block size {block}: give at least {block}, or none."
+            )
+    if algorithm == "DDTREE":
+        errors += _tree_errors(flags)
+    elif any(name.startswith(TREE_FLAGS) for name in flags):
+        warnings.append(f"--speculative-ddtree-* has no effect with speculative_algorithm={algorithm or None} (DDTREE only).")
+    return Verdicts(tuple(errors), tuple(warnings))
+
+
+def _tree_errors(flags: Mapping[str, str]) -> list[str]:
+    errors = []
+    page = number(flags, "--page-size")
+    if page is not None and page != 1:
+        errors.append(f"DDTREE needs --page-size 1, not {page}: a tree's branches cannot share a page.")
+    chosen = {name: flags[name] for name in ATTENTION_FLAGS if name in flags}
+    wrong = {name: value for name, value in chosen.items() if value != "triton"}
+    if wrong:
+        name, value = next(iter(wrong.items()))
+        errors.append(f"DDTREE needs an attention backend with tree masks: {name} is {value}, give triton.")
+    elif "--attention-backend" not in chosen and len(chosen) < 2:
+        errors.append("DDTREE needs an attention backend with tree masks: give --attention-backend triton.")
+    errors += [f"DDTREE does not work with {name}: leave it out." for name in _REFUSED_SWITCHES if name in flags]
+    errors += [f"DDTREE does not work with {name} above 1." for name in _REFUSED_ABOVE_ONE if (number(flags, name) or 1) > 1]
+    for setting in ("budget", "topk"):
+        name = f"{TREE_FLAGS}{setting}"
+        given, most = number(flags, name), number(flags, f"{TREE_FLAGS}max-{setting}")
+        if name in flags and (given is None or given < 1):
+            errors.append(f"{name} takes a whole number of at least 1, not {flags[name]!r}.")
+        elif given is not None and most is not None and given > most:
+            errors.append(f"{name} {given} is more than {TREE_FLAGS}max-{setting} {most}.")
+    return errors

@@ -1,0 +1,122 @@
+"""``ddtree-launch serve --engine sglang`` says what is wrong at once, and otherwise becomes SGLang with the same flags."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine_launch.spec.sglang_checks import check_sglang_flags, read_flags
+from tests.engine.checkpoints import write_drafter
+from tests.engine.gpu_hosts import GpuHost
+
+DDTREE = ["--speculative-algorithm", "DDTREE", "--attention-backend", "triton", "--speculative-draft-model-path", "org/drafter"]
+
+
+def serve(host: GpuHost, *argv: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "engine_launch", "serve", "--engine", "sglang", *argv]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=host.environment(), check=False)
+
+
+def refused(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 2, result
+    assert "Traceback" not in result.stderr
+    return result.stderr.splitlines()[-1]
+
+
+def test_sglang_gets_the_flags_as_they_are(tmp_path: Path) -> None:
+    argv = [*DDTREE, "--port", "0", "--speculative-ddtree-verify-widths", "9,17", "--flag-of-tomorrow", "a b"]
+    result = serve(GpuHost(tmp_path), *argv)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "|".join(["started", *argv]) + "\n"
+    assert result.stderr == ""
+
+
+def test_without_the_plugin_ddtree_is_refused_and_all_else_is_not(tmp_path: Path) -> None:
+    host = GpuHost(tmp_path, plugin="somebody.else:register")
+    assert "install ddtree-console with pip" in refused(serve(host, *DDTREE, "--port", "0"))
+    assert serve(host, "--model-path", "m", "--port", "0").stdout.startswith("started|")
+
+
+def test_a_plugin_kept_out_by_the_environment_is_named(tmp_path: Path) -> None:
+    host = GpuHost(tmp_path, more={"SGLANG_PLUGINS": "other"})
+    assert "SGLANG_PLUGINS=other keeps the DDTREE plugin out" in refused(serve(host, *DDTREE, "--port", "0"))
+
+
+def test_another_version_is_a_warning(tmp_path: Path) -> None:
+    result = serve(GpuHost(tmp_path, version="0.5.18"), *DDTREE, "--port", "0")
+    assert result.returncode == 0
+    assert "tested with SGLang 0.5.17; this is 0.5.18" in result.stderr
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert f"Port {port} on 127.0.0.1 is in use" in refused(serve(GpuHost(tmp_path), *DDTREE, "--port", port))
+
+
+def test_a_drafter_for_another_target_is_refused(tmp_path: Path) -> None:
+    drafter, target = write_drafter(tmp_path / "drafter"), tmp_path / "target"
+    target.mkdir()
+    (target / "config.json").write_text('{"hidden_size": 1024, "num_hidden_layers": 30, "vocab_size": 49152}', encoding="utf-8")
+    argv = ["--model-path", str(target), "--speculative-draft-model-path", str(drafter)]
+    message = refused(serve(GpuHost(tmp_path), *DDTREE[:4], *argv, "--port", "0"))
+    assert "hidden_size is 576, but target's is 1024" in message
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ("--speculative-algorithm DDTREE --attention-backend triton", "needs a drafter"),
+        ("--speculative-algorithm DFLASH", "needs a drafter"),
+        ("{} --page-size 64", "--page-size 1, not 64"),
+        ("{} --decode-attention-backend fa3", "--decode-attention-backend is fa3, give triton"),
+        ("--speculative-algorithm DDTREE --speculative-draft-model-path d", "give --attention-backend triton"),
+        ("{} --enable-deterministic-inference", "does not work with --enable-deterministic-inference"),
+        ("{} --pp-size 2", "--pp-size above 1"),
+        ("{} --speculative-draft-window-size 4", "below the block size 8"),
+        ("{} --speculative-dflash-draft-window-size 4", "below the block size 8"),
+        ("{} --speculative-ddtree-budget auto", "at least 1, not 'auto'"),
+        ("{} --speculative-ddtree-budget 40 --speculative-ddtree-max-budget 32", "more than --speculative-ddtree-max-budget 32"),
+        ("{} --speculative-draft-layers-window off", "of the embedded engine"),
+    ],
+)
+def test_what_would_fail_later_is_refused_now(argv: str, words: str) -> None:
+    flags = read_flags(argv.format(" ".join(DDTREE)).split())
+    assert any(words in error for error in check_sglang_flags(flags, 8).errors)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "{} --page-size 1 --speculative-draft-window-size 2048 --speculative-ddtree-budget 16 --tp 8",
+        "--speculative-algorithm DFLASH --speculative-draft-model-path d --attention-backend fa3 --page-size 64",
+        "--model-path m --page-size 64 --some-new-switch",
+        "--speculative-algorithm DDTREE --speculative-draft-model-path d --prefill-attention-backend triton "
+        "--decode-attention-backend triton",
+    ],
+)
+def test_what_can_be_served_is_not_refused(argv: str) -> None:
+    assert check_sglang_flags(read_flags(argv.format(" ".join(DDTREE)).split()), 8).errors == ()
+
+
+def test_tree_flags_without_ddtree_are_a_warning() -> None:
+    found = check_sglang_flags(read_flags(["--speculative-ddtree-budget", "8"]), None)
+    assert found.errors == ()
+    assert "no effect" in found.warnings[0]
+
+
+def test_flags_are_read_with_either_spelling_and_the_last_one_counts() -> None:
+    flags = read_flags(
+        ["--tp", "2", "--tensor-parallel-size=8", "--enable-metrics", "--model", "m", "stray", "--new-list", "a", "b", "--x=y"]
+    )
+    assert flags["--tp-size"] == "8"
+    assert flags["--enable-metrics"] == ""
+    assert flags["--model-path"] == "m stray"
+    assert flags["--new-list"] == "a b"
+    assert flags["--x"] == "y"
