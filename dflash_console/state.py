@@ -69,8 +69,9 @@ class HostState:
 
     @property
     def said_ready(self) -> bool:
-        """The log of the present start says that the engine is ready: one that does not answer then is no longer loading."""
-        return self.log is not None and self.log.value.ready
+        """The engine runs, and said in its log that it is ready: if it does not answer then, it is no longer loading."""
+        running = self.service is not None and self.service.value.state is RunState.RUNNING
+        return running and self.log is not None and self.log.value.ready
 
     def newest(self) -> float | None:
         """When the newest part was read (monotonic)."""
