@@ -154,7 +154,9 @@ def test_an_engine_that_was_ready_and_is_silent_is_not_called_loading() -> None:
     for lines, why in (((), "not ready yet"), (("The server is fired up and ready to roll!",), "the engine does not answer")):
         made = plan(replace(state(lines=lines), ready=False), {"tree_budget": 16}, Mode.HOT)
         assert why in next(found.message for found in made.errors if found.code == "hot_not_possible")
-    ended = replace(state(lines=("The server is fired up and ready to roll!",)), service=state(running=False).service, ready=False)
+    ended = replace(
+        state(lines=("The server is fired up and ready to roll!",)), service=state(running=False).service, ready=False
+    )
     made = plan(ended, {"tree_budget": 16}, Mode.HOT)
     assert any("is not running" in found.message for found in made.errors if found.code == "hot_not_possible")
 
