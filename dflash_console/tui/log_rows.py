@@ -88,7 +88,10 @@ class LogRows:
         text = self.line_text(row)
         if text.isascii():
             return [text[start : start + width] for start in range(0, len(text), width)] or [""]
-        return chop_cells(text, width) or [""]
+        parts = chop_cells(text, width) or [""]
+        # chop_cells leaves out an end that has no width of its own.
+        parts[-1] += text[sum(map(len, parts)) :]
+        return parts
 
     def widest(self, last: int = 300) -> int:
         """Cells of the longest of the ``last`` rows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -26,6 +26,8 @@ def rows_of(*texts: str, wrap: int | None = None) -> LogRows:
     return rows
 
 
+@example(["\U0001f3fb"], 10)
+@example(["x" * 10 + "\u0301"], 10)
 @given(st.lists(TEXT, max_size=5), st.integers(10, 60))
 def test_wrapping_loses_no_character_and_fits_the_width(texts: list[str], width: int) -> None:
     whole, wrapped = rows_of(*texts), rows_of(*texts, wrap=width)

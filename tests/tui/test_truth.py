@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from dflash_console import drift
+from dflash_console.drift import TruthTable, truth_table
 from dflash_console.evidence.file_edits import FileEdit
 from dflash_console.plan import Change, Mode, make_plan
 from dflash_console.state import HostState
@@ -30,6 +32,35 @@ async def test_every_source_has_a_column_and_every_setting_a_verdict(make_app: M
         assert all(name in shown for name in ("trained", "unit file", "loaded", "process", "server", "log"))
         assert "✓ Tree budget" in shown
         assert app.query_one(TruthView).border_subtitle == "no drift"
+
+
+async def test_the_table_is_judged_anew_when_a_source_says_something_else_and_only_then(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = 0
+
+    def counting(state: HostState) -> TruthTable:
+        nonlocal judged
+        judged += 1
+        return truth_table(state)
+
+    monkeypatch.setattr(drift, "truth_table", counting)
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("3")
+        view = app.query_one(TruthView)
+        before = judged
+        access = 'INFO: 127.0.0.1:50000 - "GET /metrics HTTP/1.1" 200 OK'
+        for number in range(5):
+            # Every part is read anew, and says the same; the log goes on with lines that tell nothing.
+            newest = state(texts=[*START_LINES, *[access] * number], revision=number + 2)
+            link.push(newest)
+            await until(lambda newest=newest: app.model.state is newest, "the snapshot")  # type: ignore[misc]
+            await pilot.pause()
+        assert judged == before
+        link.push(state(texts=HOT, speculative_ddtree_budget=16, revision=9))
+        await until(lambda: "hot change not written down" in view.text, "the new verdict")
 
 
 async def test_the_row_under_the_cursor_says_where_each_value_was_read(make_app: MakeApp) -> None:

@@ -12,6 +12,7 @@ from textual.widgets import Static
 from ...evidence.reading import Known
 from ...hosts.service import RunState
 from ...knobs import KNOBS, Value
+from ..drift_badge import drift_evidence
 from ..widgets.truth_view import TruthView
 from .pane import Pane, app_of
 
@@ -34,7 +35,7 @@ def unwritten(table: TruthTable | None) -> dict[str, Value]:
 
 
 class TruthPane(Pane):
-    """The drift table of the newest snapshot; judged anew only when a source was read anew."""
+    """The drift table of the newest snapshot; judged anew only when a source says something else."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "row", id="truth.up", tooltip="the row above", show=False),
@@ -63,7 +64,7 @@ class TruthPane(Pane):
 
     def __init__(self) -> None:
         super().__init__(id="truth")
-        self._key: tuple[int, ...] = ()
+        self._evidence: tuple[object, ...] = ()
         self._table: TruthTable | None = None
 
     def compose(self) -> ComposeResult:
@@ -74,11 +75,10 @@ class TruthPane(Pane):
         state = model.state
         if state is None:
             return
-        parts = (state.service, state.config, state.process, state.server, state.log, state.drafter)
-        key = tuple(0 if part is None else id(part.value) for part in parts)
-        if key == self._key:
+        evidence = drift_evidence(state)
+        if evidence == self._evidence:
             return
-        self._key = key
+        self._evidence = evidence
         from ...drift import truth_table
 
         self._table = truth_table(state)
