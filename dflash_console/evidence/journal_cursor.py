@@ -66,22 +66,28 @@ class FilePlace:
 
 @dataclass(frozen=True)
 class LogPlace:
-    """A place in a unit's log: in the journal and, where its output goes to a file, in that."""
+    """A place in a unit's log: in the journal and, where its output goes to files, in those."""
 
     journal: str = ""
     """The cursor as journald wrote it; empty = before the oldest entry."""
-    file: FilePlace | None = None
+    files: tuple[FilePlace, ...] = ()
+    """In each of the files, in the order in which the unit names them."""
     at_entry: bool = False
     """The entry at the cursor is still to be given; otherwise the one after it is next."""
 
     def __str__(self) -> str:
         """As text that :func:`parse_place` reads: what callers keep as *the cursor*."""
-        text = (_AT if self.at_entry else "") + self.journal
-        return text if self.file is None else f"{text}{_FILE}{self.file.inode}:{self.file.offset}"
+        return (_AT if self.at_entry else "") + self.journal + "".join(f"{_FILE}{f.inode}:{f.offset}" for f in self.files)
 
     def after(self, journal: str) -> LogPlace:
         """The same place with another journal cursor, past that entry."""
         return replace(self, journal=journal, at_entry=False)
+
+    def with_file(self, number: int, place: FilePlace) -> LogPlace:
+        """The same place with another one in a file; places in files before it that are not known are beginnings."""
+        files = [*self.files, *[FilePlace(0, 0)] * (number + 1 - len(self.files))]
+        files[number] = place
+        return replace(self, files=tuple(files))
 
 
 def parse_place(text: str | None) -> LogPlace:
@@ -90,14 +96,15 @@ def parse_place(text: str | None) -> LogPlace:
     Raises:
         ValueError: it is no cursor.
     """
-    journal, has_file, where = (text or "").partition(_FILE)
+    journal, *files = (text or "").split(_FILE)
     at_entry = journal.startswith(_AT)
     journal = journal.removeprefix(_AT)
     if journal and parse_cursor(journal) is None:
         raise ValueError(f"'{text}' is no cursor of a journal")
-    if not has_file:
-        return LogPlace(journal, None, at_entry)
-    inode, _, offset = where.partition(":")
-    if not (inode.isascii() and inode.isdigit() and offset.isascii() and offset.isdigit()):
-        raise ValueError(f"'{text}' is no cursor of a log")
-    return LogPlace(journal, FilePlace(int(inode), int(offset)), at_entry)
+    found = []
+    for where in files:
+        inode, _, offset = where.partition(":")
+        if not (inode.isascii() and inode.isdigit() and offset.isascii() and offset.isdigit()):
+            raise ValueError(f"'{text}' is no cursor of a log")
+        found.append(FilePlace(int(inode), int(offset)))
+    return LogPlace(journal, tuple(found), at_entry)

@@ -90,10 +90,9 @@ class EffectiveUnit:
         found = self.settings.get(name)
         return found.value if found is not None else default
 
-    @property
-    def log_file(self) -> str | None:
-        """The file that standard output goes to instead of the journal; ``None`` = the journal."""
-        kind, colon, path = self.setting("StandardOutput").partition(":")
+    def output_file(self, setting: str = "StandardOutput") -> str | None:
+        """The file that an output (``StandardOutput``, ``StandardError``) goes to by its own setting; ``None`` = to none."""
+        kind, colon, path = self.setting(setting).partition(":")
         return path if colon and kind in ("append", "file", "truncate") else None
 
 

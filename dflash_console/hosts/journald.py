@@ -1,4 +1,4 @@
-"""The log of a systemd unit: its journal, and the file that its output goes to where it goes to one."""
+"""The log of a systemd unit: its journal, and the files that its outputs go to where they go to some."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 from ..evidence.journal import LogLine
 from ..evidence.journal_cursor import LogPlace, parse_place
 from .journald_file import OutputFile
 from .journald_log import JournaldLog
-from .journald_output import UnitOutput, find_output
+from .journald_output import UnitOutputs, find_outputs
 from .journald_query import Scope
 from .transport import HostError, Transport
 
@@ -22,7 +23,7 @@ _WAITING = 4
 class Journal:
     """The log methods of :class:`~dflash_console.hosts.service.Service` for one unit.
 
-    A line of an output file has no time, and a start only where that is certain. Lines of the two sources are in the order in
+    A line of an output file has no time, and a start only where that is certain. Lines of several sources are in the order in
     which they were found; within each, in the order in which they were written.
     """
 
@@ -31,18 +32,18 @@ class Journal:
         self._transport = transport
         self._unit = unit
         self._journal = JournaldLog(transport, unit, scope=scope, sudo=sudo)
-        self._output = UnitOutput()
-        self._file: OutputFile | None = None
+        self._outputs = UnitOutputs()
+        self._files: tuple[OutputFile, ...] = ()
 
     async def cursor(self) -> str:
         """The end of the log right now; :meth:`follow` from it gives every line that is written later.
 
         Raises:
-            HostError: the journal or the output file cannot be read.
+            HostError: the journal or an output file cannot be read.
         """
-        file = await self._output_file()
+        files = await self._output_files()
         place = await self._journal.cursor()
-        return str(place if file is None else replace(place, file=await file.end()))
+        return str(replace(place, files=tuple([await file.end() for file in files])))
 
     async def follow(self, *, cursor: str | None = None, invocation_id: str | None = None) -> AsyncIterator[LogLine]:
         """The lines of :meth:`batches`, one by one."""
@@ -59,27 +60,27 @@ class Journal:
         An empty batch says that all that was stored at the beginning has been given.
 
         Raises:
-            HostError: the journal or the output file cannot be read, or ``cursor`` is none of this log.
+            HostError: the journal or an output file cannot be read, or ``cursor`` is none of this log.
         """
         place = self._place(cursor)
-        file = await self._output_file()
-        if self._output.said:
-            yield (LogLine(self._output.said, cursor=cursor or "", invocation_id=invocation_id, origin="console"),)
-        if file is None:
+        files = await self._output_files()
+        for said in self._outputs.said:
+            yield (LogLine(said, cursor=cursor or "", invocation_id=invocation_id, origin="console"),)
+        if not files:
             async with contextlib.aclosing(self._journal.batches(place, invocation_id)) as batches:
                 async for batch in batches:
                     yield batch
         else:
-            async with contextlib.aclosing(self._merged(place, file, invocation_id)) as merged:
+            async with contextlib.aclosing(self._merged(place, files, invocation_id)) as merged:
                 async for batch in merged:
                     yield batch
 
     async def _merged(
-        self, place: LogPlace, file: OutputFile, invocation_id: str | None
+        self, place: LogPlace, files: tuple[OutputFile, ...], invocation_id: str | None
     ) -> AsyncGenerator[tuple[LogLine, ...], None]:
         found: asyncio.Queue[tuple[LogLine, ...] | Exception] = asyncio.Queue(_WAITING)
         where = place
-        stored = asyncio.Event(), asyncio.Event()
+        stored = [asyncio.Event() for _ in range(len(files) + 1)]
 
         async def journal() -> None:
             nonlocal where
@@ -91,19 +92,19 @@ class Journal:
                     stored[0].set()
                     await found.put(())
 
-        async def output() -> None:
+        async def output(number: int) -> None:
             nonlocal where
-            async for batch in file.follow(place.file):
+            async for batch in files[number].follow(place.files[number] if number < len(place.files) else None):
                 lines = []
                 for line, after in batch.lines:
-                    where = replace(where, file=after)
+                    where = where.with_file(number, after)
                     # What the console says of the file concerns every start.
                     if invocation_id is None or line.invocation_id == invocation_id or line.origin != "engine":
                         lines.append(replace(line, cursor=str(where)))
                 if lines:
                     await found.put(tuple(lines))
-                if batch.all_given and not stored[1].is_set():
-                    stored[1].set()
+                if batch.all_given and not stored[number + 1].is_set():
+                    stored[number + 1].set()
                     await found.put(())
 
         async def run(source: Callable[[], Awaitable[None]]) -> None:
@@ -112,7 +113,8 @@ class Journal:
             except Exception as error:
                 await found.put(error)
 
-        tasks = [asyncio.create_task(run(source)) for source in (journal, output)]
+        sources: list[Callable[[], Awaitable[None]]] = [journal, *(partial(output, number) for number in range(len(files)))]
+        tasks = [asyncio.create_task(run(source)) for source in sources]
         said = False
         try:
             while True:
@@ -133,44 +135,43 @@ class Journal:
         """The cursor at which the log of the newest start begins; ``None`` = from the oldest line.
 
         Raises:
-            HostError: the journal or the output file cannot be read.
+            HostError: the journal or an output file cannot be read.
         """
-        file = await self._output_file()
+        files = await self._output_files()
         place = await self._journal.log_start()
-        if file is None:
+        if not files:
             return str(place) if place is not None else None
-        return str(replace(place or LogPlace(), file=await file.begin()))
+        return str(replace(place or LogPlace(), files=tuple([await file.begin() for file in files])))
 
     async def lines(self, *, invocation_id: str | None = None, limit: int = 5_000) -> tuple[LogLine, ...]:
-        """The newest stored lines, oldest first; those of an output file after the journal's.
+        """The newest stored lines, oldest first; those of output files after the journal's.
 
         Raises:
-            HostError: the journal or the output file cannot be read.
+            HostError: the journal or an output file cannot be read.
         """
-        file = await self._output_file()
+        files = await self._output_files()
         journal = await self._journal.lines(invocation_id, limit)
-        if file is None:
+        if not files:
             return journal
-        last = LogPlace(journal[-1].cursor if journal else "", await file.end())
-        lines = await file.tail(limit, invocation_id)
+        last = LogPlace(journal[-1].cursor if journal else "", tuple([await file.end() for file in files]))
+        lines = [line for file in files for line in await file.tail(limit, invocation_id)]
         return (*journal, *(replace(line, cursor=str(last)) for line in lines))[-limit:]
 
     async def close(self) -> None:
-        """End what watches the output file between two calls."""
-        if self._file is not None:
-            await self._file.close()
+        """End what watches the output files between two calls."""
+        for file in self._files:
+            await file.close()
 
-    async def _output_file(self) -> OutputFile | None:
-        """The file that the output goes to now; ``None`` = the journal, or nothing that can be read."""
-        output = await find_output(self._transport, await self._journal.query())
-        if output != self._output:
+    async def _output_files(self) -> tuple[OutputFile, ...]:
+        """The files that outputs go to now; none = the journal, or nothing that can be read."""
+        query = await self._journal.query()
+        outputs = await find_outputs(self._transport, query)
+        if outputs != self._outputs:
             await self.close()
-            self._output, self._file = output, None
-        if output.kind not in ("append", "truncate"):
-            return None
-        if self._file is None:
-            self._file = OutputFile(self._transport, await self._journal.query(), output)
-        return self._file
+            self._outputs = outputs
+            self._files = tuple(OutputFile(self._transport, query, output) for output in outputs.files)
+            self._journal.look_in(outputs.namespace)
+        return self._files
 
     def _place(self, cursor: str | None) -> LogPlace:
         try:

@@ -33,6 +33,8 @@ class JournalAccess:
         self._may_sudo = sudo and scope == "system"
         self._prefix: tuple[str, ...] | None = None
         self._query: JournalQuery | None = None
+        self.namespace = ""
+        """A journal to be read beside the host's own."""
 
     async def query(self) -> JournalQuery:
         """The unit's matches. Raises: HostError."""
@@ -51,17 +53,20 @@ class JournalAccess:
         """The whole command, which may read the journal. Raises: HostError."""
         if self._prefix is None:
             await self._try((await self.query()).matches())
-        return (*(self._prefix or ()), *journalctl(*matches, cursor=cursor, newest=newest, follow=follow))
+        return (*(self._prefix or ()), *self._journalctl(*matches, cursor=cursor, newest=newest, follow=follow))
 
     async def last(self, *matches: str) -> LogLine | None:
         """The newest entry that matches, by its first line; ``None`` when there is none. Raises: HostError."""
-        return _entry(await self._ask(journalctl(*matches, newest=1)))
+        return _entry(await self._ask(self._journalctl(*matches, newest=1)))
 
     async def has(self, cursor: str) -> bool:
         """Whether the entry at ``cursor`` is still stored. Raises: HostError."""
-        found = _entry(await self._ask(journalctl(cursor=cursor, newest=1)))
+        found = _entry(await self._ask(self._journalctl(cursor=cursor, newest=1)))
         here, asked = parse_cursor(found.cursor if found is not None else ""), parse_cursor(cursor)
         return here is not None and asked is not None and here.same(asked)
+
+    def _journalctl(self, *matches: str, cursor: str = "", newest: int | None = None, follow: bool = False) -> tuple[str, ...]:
+        return journalctl(*matches, cursor=cursor, newest=newest, follow=follow, namespace=self.namespace)
 
     async def _ask(self, command: tuple[str, ...]) -> bytes:
         if self._prefix is None:

@@ -118,7 +118,7 @@ class OutputFile:
         first = True
         while True:
             try:
-                batch = await self._next(reading, place)
+                batch = await self._next(reading, place, first=first)
             except HostUnreachable:
                 await asyncio.sleep(SLOW_S)
                 continue
@@ -129,9 +129,10 @@ class OutputFile:
             pause = FAST_S if batch.lines else min(SLOW_S, pause * 1.3)
             await asyncio.sleep(pause if batch.all_given else 0)
 
-    async def _next(self, reading: _Reading, place: FilePlace | None) -> FileBatch:
+    async def _next(self, reading: _Reading, place: FilePlace | None, *, first: bool) -> FileBatch:
         """What is new; ``place`` is where the reading began, at its first look."""
-        stat = await self._look(ask=time.monotonic() - self._asked_at > ASK_EVERY_S)
+        # What watched until now may have been stopped in the middle of a question.
+        stat = await self._look(ask=first or time.monotonic() - self._asked_at > ASK_EVERY_S)
         if stat is None:
             return FileBatch((), all_given=True)
         if place is not None and place.inode not in (0, stat.inode):

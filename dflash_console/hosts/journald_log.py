@@ -89,6 +89,10 @@ class JournaldLog:
         """The unit's matches. Raises: HostError."""
         return await self._access.query()
 
+    def look_in(self, namespace: str) -> None:
+        """Where the unit logs to a journal of its own, read that beside the host's, in which the manager's lines are."""
+        self._access.namespace = namespace
+
     async def cursor(self) -> LogPlace:
         """The end of the whole journal right now; :meth:`batches` from it give every line of the unit that is written later.
 

@@ -1,10 +1,12 @@
-"""Where a unit's standard output goes: the journal, a file, or nowhere that can be read (``StandardOutput=``, systemd.exec(5)).
+"""Where a unit's outputs go: the journal, files, or nowhere that can be read (``StandardOutput=`` and ``StandardError=``,
+systemd.exec(5)). Engines log to either.
 
 The manager tells the kind, not the file's path; that is read from the unit's text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..evidence.unit import UnitSource, read_unit
@@ -18,15 +20,38 @@ _JOURNAL = frozenset({"journal", "journal+console", "kmsg", "kmsg+console", "sys
 _SYSTEM_PLACES = {"t": "/run", "S": "/var/lib", "C": "/var/cache", "L": "/var/log", "E": "/etc", "h": "/root", "u": "root"}
 
 
+_OUT, _ERR = "StandardOutput", "StandardError"
+_NAMES = {_OUT: "the output", _ERR: "the error output"}
+
+
 @dataclass(frozen=True)
 class UnitOutput:
-    """Where the lines are, as the manager has loaded it."""
+    """Where the lines of one output are, as the manager has loaded it."""
 
     kind: str = "journal"
     """``journal``, ``append``, ``truncate``, ``file``, or ``elsewhere``."""
     path: str = ""
     said: str = ""
     """For the log: where the output goes, when it is not the journal, and what follows from that."""
+
+
+@dataclass(frozen=True)
+class UnitOutputs:
+    """Where all lines of a unit are."""
+
+    sinks: tuple[UnitOutput, ...] = (UnitOutput(),)
+    """Of the output and, where it goes elsewhere, of the error output."""
+    namespace: str = ""
+    """The journal of its own that the unit logs to (``LogNamespace=``); empty = the host's."""
+
+    @property
+    def files(self) -> tuple[UnitOutput, ...]:
+        """Those that can be followed beside the journal."""
+        return tuple(sink for sink in self.sinks if sink.kind in ("append", "truncate"))
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        return tuple(sink.said for sink in self.sinks if sink.said)
 
 
 def manager_command(query: JournalQuery) -> tuple[str, ...]:
@@ -43,44 +68,81 @@ async def current_start(transport: Transport, query: JournalQuery) -> str | None
     return done.stdout.decode("ascii", "replace").strip() or None
 
 
-async def find_output(transport: Transport, query: JournalQuery) -> UnitOutput:
-    """Where the unit's output goes. What cannot be found out counts as the journal, where at least the manager's lines are.
+async def find_outputs(transport: Transport, query: JournalQuery) -> UnitOutputs:
+    """Where the unit's outputs go. What cannot be found out counts as the journal, where at least the manager's lines are.
 
     Raises:
         HostUnreachable
     """
-    asked = ("StandardOutput", "FragmentPath", "DropInPaths")
+    asked = (_OUT, _ERR, "FragmentPath", "DropInPaths", "LogNamespace")
     done = await transport.run([*manager_command(query), "show", f"--property={','.join(asked)}", query.unit])
     shown = dict(line.partition("=")[::2] for line in done.stdout.decode("utf-8", "replace").splitlines())
-    kind = shown.get("StandardOutput", "")
+    kinds = {setting: shown.get(setting, "") for setting in (_OUT, _ERR)}
+    if kinds[_ERR] == "inherit":
+        del kinds[_ERR]
+    if not _FILES & set(kinds.values()):
+        sinks = [_without_file(query.unit, setting, kind) for setting, kind in kinds.items()]
+    else:
+        files = [path for path in (shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()) if path]
+        sinks = await _with_files(transport, query, kinds, files)
+    found: dict[str, UnitOutput] = {}
+    for sink in sinks:
+        found.setdefault(sink.path or sink.said, sink)
+    return UnitOutputs(tuple(found.values()), shown.get("LogNamespace", ""))
+
+
+def _without_file(unit: str, setting: str, kind: str) -> UnitOutput:
     if kind in _JOURNAL:
         return UnitOutput()
-    if kind not in _FILES:
-        return UnitOutput("elsewhere", said=f"[the output of {query.unit} is not in the journal: StandardOutput={kind}]")
-    files = [path for path in (shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()) if path]
+    return UnitOutput("elsewhere", said=f"[{_NAMES[setting]} of {unit} is not in the journal: {setting}={kind}]")
+
+
+async def _with_files(
+    transport: Transport, query: JournalQuery, kinds: Mapping[str, str], files: Sequence[str]
+) -> list[UnitOutput]:
+    problem = ""
+    sources = []
     try:
         sources = [UnitSource(path, (await transport.read(path)).decode("utf-8", "replace")) for path in files]
     except HostFileError as error:
-        return UnitOutput("elsewhere", said=f"[the output of {query.unit} goes to a file that is not known: {error}]")
-    named = read_unit(sources).log_file or ""
-    values = {**UnitName(query.unit).specifiers(), **(_SYSTEM_PLACES if query.scope == "system" else {})}
-    path = replace_specifiers(named, values)
-    if not path.value or path.unknown:
-        return UnitOutput(
-            "elsewhere", said=f"[the output of {query.unit} goes to the file {named}, whose name is not understood]"
-        )
-    return UnitOutput(kind, path.value, _said(query.unit, kind, path.value))
+        problem = str(error)
+    unit = read_unit(sources)
+    values = {**UnitName(query.unit).specifiers(), **(await _places(transport, query))}
+    found = []
+    for setting, kind in kinds.items():
+        if kind not in _FILES:
+            found.append(_without_file(query.unit, setting, kind))
+            continue
+        of = f"{_NAMES[setting]} of {query.unit} goes to"
+        named = unit.output_file(setting) or ""
+        path = replace_specifiers(named, values)
+        if problem:
+            found.append(UnitOutput("elsewhere", said=f"[{of} a file that is not known: {problem}]"))
+        elif not path.value or path.unknown:
+            found.append(UnitOutput("elsewhere", said=f"[{of} the file {named}, whose name is not understood]"))
+        else:
+            found.append(UnitOutput(kind, path.value, _said(of, setting, kind, path.value)))
+    return found
 
 
-def _said(unit: str, kind: str, path: str) -> str:
+async def _places(transport: Transport, query: JournalQuery) -> dict[str, str]:
+    """What stands for the specifiers that name folders."""
+    if query.scope == "system":
+        return _SYSTEM_PLACES
+    done = await transport.run(["getent", "passwd", str(query.uid)])
+    fields = done.stdout.decode("utf-8", "replace").strip().split(":")
+    return {"t": f"/run/user/{query.uid}", "h": fields[5], "u": fields[0]} if len(fields) == 7 else {}
+
+
+def _said(of: str, setting: str, kind: str, path: str) -> str:
     if kind == "file":
         return (
-            f"[the output of {unit} goes to {path} (StandardOutput=file:), which each start writes over from its beginning: "
+            f"[{of} {path} ({setting}=file:), which each start writes over from its beginning: "
             "which line is of which start is not known, so none is shown here; append: or journal would tell]"
         )
     if kind == "append":
         return (
-            f"[the output of {unit} goes to {path} (StandardOutput=append:), which does not say which start a line is of: "
+            f"[{of} {path} ({setting}=append:), which does not say which start a line is of: "
             "that is known of the lines that come while the console looks on]"
         )
     return ""

@@ -63,15 +63,20 @@ class JournalQuery:
         ]
 
 
-def journalctl(*matches: str, cursor: str = "", newest: int | None = None, follow: bool = False) -> tuple[str, ...]:
+def journalctl(
+    *matches: str, cursor: str = "", newest: int | None = None, follow: bool = False, namespace: str = ""
+) -> tuple[str, ...]:
     """The command: JSON, fields of any length and binary ones included, oldest first.
 
     Args:
         cursor: begin with the entry there, or the next one where it is gone or is not selected.
         newest: with a cursor the first so many entries, without one the last so many.
         follow: go on with new entries for ever.
+        namespace: a journal to be read beside the host's own (``LogNamespace=``).
     """
     words = ["journalctl", "--output=json", "--all", "--no-pager", f"--output-fields={','.join(FIELDS)}"]
+    if namespace:
+        words.append(f"--namespace=+{namespace}")
     if cursor:
         words.append(f"--cursor={cursor}")
     if newest is not None:

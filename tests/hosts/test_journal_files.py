@@ -150,6 +150,79 @@ async def test_an_output_that_goes_nowhere_is_said(testhost: TestHost, open_jour
     assert "StandardOutput=null" in seen.texts("console")[0]
 
 
+BOTH = "time.sleep(1)\nprint('to out', flush=True)\nprint('to err', file=sys.stderr, flush=True)\ntime.sleep(60)\n"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("StandardOutput=append:/var/log/%N.out", "StandardError=append:/var/log/%N.err"),
+        ("StandardOutput=append:/var/log/%N.log", "StandardError=append:/var/log/%N.log"),
+        ("StandardOutput=journal", "StandardError=append:/var/log/%N.err"),
+        ("StandardOutput=truncate:/var/log/%N.out", "StandardError=journal"),
+    ],
+    ids=["two files", "one file", "errors to a file", "errors to the journal"],
+)
+async def test_both_outputs_of_an_engine_are_followed_wherever_each_goes(
+    testhost: TestHost, open_journal: OpenJournal, settings: tuple[str, ...]
+) -> None:
+    """Engines log to standard error, most of them."""
+    unit = install(testhost, BOTH, *settings)
+    await on(testhost, "systemctl", "start", unit)
+    await asyncio.sleep(0.3)
+    transport = InsideTransport(testhost)
+    journal = open_journal(transport, unit)
+    cursor = await journal.cursor()
+    await on(testhost, "systemctl", "restart", unit)
+    start = await invocation_of(testhost, unit)
+    try:
+        async with following(journal, cursor=cursor, invocation_id=start) as seen:
+            await seen.until(lambda: {"to out", "to err"} <= set(seen.texts()))
+            last = seen.lines[-1].cursor
+        assert sorted(seen.texts()) == ["to err", "to out"], "none twice, and none of the start before"
+        assert {line.invocation_id for line in seen.lines if line.origin == "engine"} == {start}
+        async with following(journal, cursor=last) as later:
+            await later.until(lambda: () in later.batches)
+        assert not later.texts(), "a cursor is a place in every file"
+        assert {"to out", "to err"} <= {line.text for line in await open_journal(transport, unit).lines()}
+    finally:
+        await on(testhost, "systemctl", "stop", unit)
+
+
+async def test_an_error_output_that_goes_nowhere_is_said_and_the_output_is_followed(
+    testhost: TestHost, open_journal: OpenJournal
+) -> None:
+    unit = install(testhost, BOTH, "StandardError=null")
+    await on(testhost, "systemctl", "start", unit)
+    try:
+        async with following(open_journal(InsideTransport(testhost), unit)) as seen:
+            await seen.until(lambda: "to out" in seen.texts())
+        assert any("the error output" in text and "StandardError=null" in text for text in seen.texts("console"))
+    finally:
+        await on(testhost, "systemctl", "stop", unit)
+
+
+async def test_a_unit_with_a_journal_of_its_own_is_read_there_and_the_managers_lines_beside_it(
+    testhost: TestHost, open_journal: OpenJournal
+) -> None:
+    unit = install(testhost, BOTH, "LogNamespace=engines")
+    journal = open_journal(InsideTransport(testhost), unit)
+    cursor = await journal.cursor()
+    await on(testhost, "systemctl", "start", unit)
+    start = await invocation_of(testhost, unit)
+    try:
+        async with following(journal, cursor=cursor, invocation_id=start) as seen:
+            await seen.until(lambda: {"to out", "to err"} <= set(seen.texts()) and bool(seen.texts("manager")))
+        assert not seen.texts("gap")
+        assert {"to out", "to err"} <= {line.text for line in await journal.lines(invocation_id=start)}
+        await on(testhost, "systemctl", "restart", unit)
+        async with following(journal, cursor=await journal.log_start()) as newest:
+            await newest.until(lambda: {"to out", "to err"} <= set(newest.texts()))
+        assert start not in {line.invocation_id for line in newest.lines}
+    finally:
+        await on(testhost, "systemctl", "stop", unit)
+
+
 @pytest.mark.parametrize("how", ["emptied", "replaced"])
 async def test_a_file_that_is_rotated_under_the_reader_is_read_on_and_the_gap_is_said(
     testhost: TestHost, open_journal: OpenJournal, how: str

@@ -81,7 +81,7 @@ async def engine_hangs(scene: Scene) -> Ended:
 @fault(
     "commit-confirm-rebooted",
     Where.CONSOLE,
-    "SIGKILL in the middle of the start, and the host is rebooted; its timer comes back with it and puts the old configuration back",
+    "SIGKILL in the middle of the start, and the host is rebooted; its timer comes back and puts the old configuration back",
     Verdict.CANCELLED,
     "timer",
     old=Old.RESTORED,

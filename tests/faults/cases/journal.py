@@ -152,6 +152,34 @@ async def append_file(scene: Scene) -> Ended:
 
 
 @fault(
+    "journal-error-file",
+    Where.JOURNAL,
+    "the engine logs to its error output, which has a file of its own",
+    Verdict.CONFIRMED,
+    "log",
+    setup=Setup(
+        faults=FOREIGN,
+        wrapped="exec ENGINE 1>&2",
+        service=(f"StandardOutput=append:{LOG}", "StandardError=append:/var/log/engine.err"),
+    ),
+)
+async def error_file(scene: Scene) -> Ended:
+    return await scene.console.apply()
+
+
+@fault(
+    "journal-of-its-own",
+    Where.JOURNAL,
+    "LogNamespace=: the unit's lines are in a journal of their own",
+    Verdict.CONFIRMED,
+    "log",
+    setup=Setup(faults=FOREIGN, service=("LogNamespace=engines",)),
+)
+async def own_journal(scene: Scene) -> Ended:
+    return await scene.console.apply()
+
+
+@fault(
     "journal-append-older-line",
     Where.JOURNAL,
     "the same, and only an older start in that file has the wanted line",

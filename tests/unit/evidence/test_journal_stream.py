@@ -127,9 +127,9 @@ def test_what_a_manager_says_is_of_the_start_that_it_speaks_of() -> None:
     assert (third.origin, third.invocation_id) == ("engine", INVOCATION), "an engine cannot put its lines into another start"
 
 
-@given(st.integers(0, 2**50), st.booleans(), st.none() | st.tuples(st.integers(0, 2**40), st.integers(0, 2**50)))
-def test_a_place_reads_as_it_was_written(number: int, at_entry: bool, file: tuple[int, int] | None) -> None:
-    place = LogPlace(cursor(number), FilePlace(*file) if file is not None else None, at_entry)
+@given(st.integers(0, 2**50), st.booleans(), st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**50)), max_size=2))
+def test_a_place_reads_as_it_was_written(number: int, at_entry: bool, files: list[tuple[int, int]]) -> None:
+    place = LogPlace(cursor(number), tuple(FilePlace(*file) for file in files), at_entry)
     assert parse_place(str(place)) == place
 
 

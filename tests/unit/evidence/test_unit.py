@@ -93,8 +93,8 @@ def test_a_drop_in_without_a_reset_is_refused_as_systemd_refuses_it() -> None:
 
 
 def test_a_log_that_goes_to_a_file_is_known() -> None:
-    assert load(CASES / "02-unit-append-log", "sgl-append.service").log_file == "/srv/sgl/var/out.log"
-    assert load(CASES / "09-unit-user-env-wrapper", "llm.service").log_file is None
+    assert load(CASES / "02-unit-append-log", "sgl-append.service").output_file() == "/srv/sgl/var/out.log"
+    assert load(CASES / "09-unit-user-env-wrapper", "llm.service").output_file() is None
 
 
 def test_variables_are_filled_in_as_systemd_does_and_each_knows_its_file() -> None:
