@@ -75,36 +75,61 @@ def top_candidates(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return ids, values - logits.float().logsumexp(dim=-1, keepdim=True)
 
 
-def build(ids: Sequence[Sequence[int]], logprobs: Sequence[Sequence[float]], budget: int) -> Tree:
-    """Best-first tree of at most ``budget`` drafts.
+class Growth:
+    """A tree that grows by its most probable missing prefix, one node at a time.
 
-    ``ids`` and ``logprobs`` are ``[L, K]``, best first in each row (as :func:`top_candidates` gives them). The tree is smaller
-    than the budget only when all ``K + K² + … + K^L`` prefixes are in it. Ties are broken by the ranks along the path, so
-    that equal inputs give equal trees.
+    ``ids`` and ``logprobs`` are ``[L, K]``, best first in each row (as :func:`top_candidates` gives them). Ties are broken by
+    the ranks along the path, so that equal inputs give equal trees.
     """
-    depth_limit = len(ids)
-    tokens: list[int] = []
-    parents: list[int] = []
-    depths: list[int] = []
-    scores: list[float] = []
-    if depth_limit == 0 or budget < 1:
-        return ROOT_ONLY
-    # (-score, ranks along the path, parent node, score of the parent)
-    heap: list[tuple[float, tuple[int, ...], int, float]] = [(-logprobs[0][0], (0,), 0, 0.0)]
-    while heap and len(tokens) < budget:
-        negative, ranks, parent, base = heapq.heappop(heap)
+
+    def __init__(self, ids: Sequence[Sequence[int]], logprobs: Sequence[Sequence[float]]) -> None:
+        self._ids = ids
+        self._logprobs = logprobs
+        self._tokens: list[int] = []
+        self._parents: list[int] = []
+        self._depths: list[int] = []
+        self._scores: list[float] = []
+        # (-score, ranks along the path, parent node, score of the parent)
+        self._heap: list[tuple[float, tuple[int, ...], int, float]] = []
+        if ids:
+            self._heap.append((-logprobs[0][0], (0,), 0, 0.0))
+
+    @property
+    def next_logprob(self) -> float | None:
+        """Log-probability of the node that :meth:`grow` would add: never more than that of the one before. ``None`` = no more."""
+        return -self._heap[0][0] if self._heap else None
+
+    def grow(self) -> None:
+        """Add the most probable prefix that is not in the tree yet."""
+        negative, ranks, parent, base = heapq.heappop(self._heap)
         depth, rank, score = len(ranks), ranks[-1], -negative
-        tokens.append(ids[depth - 1][rank])
-        parents.append(parent)
-        depths.append(depth)
-        scores.append(score)
-        node = len(tokens)
-        if rank + 1 < len(ids[depth - 1]):
-            sibling = base + logprobs[depth - 1][rank + 1]
-            heapq.heappush(heap, (-sibling, (*ranks[:-1], rank + 1), parent, base))
-        if depth < depth_limit:
-            heapq.heappush(heap, (-(score + logprobs[depth][0]), (*ranks, 0), node, score))
-    return Tree(tuple(tokens), tuple(parents), tuple(depths), tuple(scores))
+        self._tokens.append(self._ids[depth - 1][rank])
+        self._parents.append(parent)
+        self._depths.append(depth)
+        self._scores.append(score)
+        node = len(self._tokens)
+        if rank + 1 < len(self._ids[depth - 1]):
+            sibling = base + self._logprobs[depth - 1][rank + 1]
+            heapq.heappush(self._heap, (-sibling, (*ranks[:-1], rank + 1), parent, base))
+        if depth < len(self._ids):
+            heapq.heappush(self._heap, (-(score + self._logprobs[depth][0]), (*ranks, 0), node, score))
+
+    def tree(self) -> Tree:
+        """What has grown so far."""
+        return Tree(tuple(self._tokens), tuple(self._parents), tuple(self._depths), tuple(self._scores))
+
+
+def build(ids: Sequence[Sequence[int]], logprobs: Sequence[Sequence[float]], budget: int) -> Tree:
+    """Best-first tree of at most ``budget`` drafts (see :class:`Growth`).
+
+    The tree is smaller than the budget only when all ``K + K² + … + K^L`` prefixes are in it.
+    """
+    growth = Growth(ids, logprobs)
+    for _ in range(budget):
+        if growth.next_logprob is None:
+            break
+        growth.grow()
+    return growth.tree()
 
 
 def visibility(tree: Tree) -> Tensor:

@@ -50,7 +50,7 @@ _RANK = re.compile(r"(DP|TP|EP|PP)(\d+)")
 _LEVEL = re.compile(r"(?:WARNING|INFO|ERROR|DEBUG|CRITICAL):?\s+")
 
 _PAIR = re.compile(r"(?P<key>#?[A-Za-z][\w .#-]{0,60}?(?: \([^)]{0,40}\))?)\s{0,4}:\s*(?P<value>[^,]*)(?:,\s*|$)")
-_ASSIGNED = re.compile(r"(?P<key>[A-Za-z_]\w*)=(?P<value>\[[^\]]*\]|\([^)]*\)|<[^>]*>|'[^']*'|\"[^\"]*\"|[^,\s]+)")
+_ASSIGNED = re.compile(r"(?P<key>[A-Za-z_]\w*)=(?P<value>\[[^\]]*\]|\([^)]*\)|<[^>]*>|'[^']*'|\"[^\"]*\"|\w+\([^)]*\)|[^,\s]+)")
 _DRAFT_RUNNER = re.compile(r"Initialized (?P<algorithm>[A-Za-z0-9_]+) draft runner\b\.?\s*(?P<rest>.*)")
 _TREE_WORKER = re.compile(r"Initialized DDTree(?: v\d+)? worker\b\.?\s*(?P<rest>.*)", re.IGNORECASE)
 _LOAD = re.compile(r"Load weight (?P<what>begin|end)\b")

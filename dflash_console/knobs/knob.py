@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..evidence.secrets import MASK, is_secret_name
-from .values import OFF, PLAIN, KnobError, KnobKind, Value, read_value, show_value
+from .values import AUTO, OFF, PLAIN, KnobError, KnobKind, Value, read_value, show_value
 
 
 class Source(Enum):
@@ -93,7 +93,7 @@ class Knob:
         Raises:
             KnobError: the engine takes this value at start only.
         """
-        if value == OFF or value is False:
+        if value == OFF or value is False or (value == AUTO and self.kind is KnobKind.BUDGET):
             return 0
         if value is True:
             return 1

@@ -11,6 +11,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, Protocol
 
+AUTO = "auto"
+"""The word for a budget that the engine sizes for every tree; as a number it is 0."""
+AUTO_BUDGET_MAX = 64
+"""Drafts of a tree at most when the budget is automatic."""
+
 
 class Algorithm(Enum):
     """How tokens are made: one at a time, or by drafting and verifying."""
@@ -129,8 +134,21 @@ class Settings:
     draft_window: int
     layers_window: int
     """The drafter's sliding layers' own window in tokens; 0 = off (they attend to everything)."""
-    auto_budget_max: int = 0
-    """Upper bound of the tree when the budget is automatic."""
+
+    @property
+    def automatic(self) -> bool:
+        """Whether trees grow as long as that pays."""
+        return self.algorithm is Algorithm.DDTREE and self.tree_budget == 0
+
+    @property
+    def largest_tree(self) -> int:
+        """Drafts of a tree at most."""
+        return AUTO_BUDGET_MAX if self.automatic else self.tree_budget
+
+    @property
+    def budget_text(self) -> str:
+        """The budget as log lines and reports have it: ``8`` or ``auto(max 64)``."""
+        return f"{AUTO}(max {AUTO_BUDGET_MAX})" if self.automatic else str(self.tree_budget)
 
 
 @dataclass(frozen=True)
@@ -175,8 +193,10 @@ class EngineStats:
     prefix_entries: int = 0
     """Answered requests whose keys and values are kept for others with the same beginning."""
     prefix_bytes: int = 0
-    verify_curve: tuple[tuple[int, float], ...] = ()
-    """Measured verify milliseconds by width, when the automatic budget has measured them."""
+    avg_tree_nodes: float = 0.0
+    """Drafts per verify, mean since the start: what an automatic budget came to."""
+    verify_curves: Mapping[int, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    """Measured verify milliseconds by rows, for some context lengths, once an automatic budget has measured them."""
 
 
 OnEvent = Callable[[TokenEvent], None]
@@ -220,7 +240,7 @@ class Engine(Protocol):
         """End a queued or running request; its last event has finish type ``abort``. False when it is not there."""
 
     def change(self, name: str, value: float) -> bool:
-        """Change one hot setting between two rounds: ``speculative_ddtree_budget``, ``speculative_ddtree_topk``,
+        """Change one hot setting between two rounds: ``speculative_ddtree_budget`` (0 = auto), ``speculative_ddtree_topk``,
         ``speculative_draft_window_size`` (0 = off) or ``speculation`` (1/0). False = refused, nothing changed. Logs a line."""
 
     def flush_cache(self) -> bool:

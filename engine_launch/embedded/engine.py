@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
 
+from engine_launch.embedded.admission import EngineLimits, check_request
 from engine_launch.embedded.api import (
     EngineError,
     EngineStats,
@@ -18,9 +18,9 @@ from engine_launch.embedded.api import (
     Settings,
 )
 from engine_launch.embedded.drafter import Drafter
-from engine_launch.embedded.events import DecodeBatch, EngineLog, FirstVerify, PrefillBatch, SettingChange
-from engine_launch.embedded.hot_settings import apply_change, check_overrides
-from engine_launch.embedded.prefix_cache import MAX_BYTES, PrefixCache
+from engine_launch.embedded.events import CostsMeasured, DecodeBatch, EngineLog, FirstVerify, PrefillBatch, SettingChange
+from engine_launch.embedded.hot_settings import apply_change
+from engine_launch.embedded.prefix_cache import PrefixCache
 from engine_launch.embedded.request import RequestState
 from engine_launch.embedded.rounds import RoundResult, Rounds
 from engine_launch.embedded.sampling import Sampler
@@ -30,22 +30,8 @@ from engine_launch.embedded.tokenizer import Tokenizer
 
 MAX_QUEUED_REQUESTS = 1024
 RECENT_ROUNDS = 512
-
-
-@dataclass(frozen=True)
-class EngineLimits:
-    """Bounds of one engine, in tokens unless said otherwise."""
-
-    context_length: int
-    max_running_requests: int
-    max_total_num_tokens: int
-    """Target KV tokens that all running requests may reserve together."""
-    chunked_prefill_size: int
-    decode_log_interval: int
-    """Rounds between decode lines."""
-    random_seed: int = 0
-    prefix_cache_bytes: int = MAX_BYTES
-    """Keys and values kept for requests with the same beginning; 0 keeps none."""
+CURVE_CONTEXTS = (64, 1024, 4096)
+"""Tokens of context for which the cost of a verify is reported."""
 
 
 class EmbeddedEngine:
@@ -79,6 +65,8 @@ class EmbeddedEngine:
         self._failure: BaseException | None = None
         self._wake = threading.Condition(threading.RLock())
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
+        if settings.automatic:
+            self._measure_costs()
         self._thread.start()
 
     @property
@@ -107,7 +95,7 @@ class EmbeddedEngine:
         Raises:
             EngineError: it can never run here, or the queue is full; nothing was queued.
         """
-        self._check(request)
+        check_request(request, self.limits, self._settings, self._target.config.vocab_size, self.tokenizer is not None)
         sampling = request.sampling
         stop_ids = set(sampling.stop_token_ids)
         if self.tokenizer is not None and not sampling.ignore_eos:
@@ -127,26 +115,6 @@ class EmbeddedEngine:
             state = RequestState(request, on_event, sampler=sampler, stop_ids=frozenset(stop_ids), detokenizer=detokenizer)
             self._queue.append(state)
             self._wake.notify_all()
-
-    def _check(self, request: GenerateRequest) -> None:
-        prompt, answer = len(request.input_ids), request.sampling.max_new_tokens
-        if prompt == 0:
-            raise EngineError("the prompt is empty; at least one token is needed")
-        if answer < 1:
-            raise EngineError(f"max_new_tokens is {answer}; at least 1 is needed")
-        if prompt + answer > self.limits.context_length:
-            raise EngineError(
-                f"the prompt has {prompt} tokens and the answer may have {answer}, together more than the context length "
-                f"of {self.limits.context_length}; shorten one of them"
-            )
-        if prompt + answer > self.limits.max_total_num_tokens:
-            raise EngineError(f"the request needs {prompt + answer} KV tokens; the pool has {self.limits.max_total_num_tokens}")
-        vocab = self._target.config.vocab_size
-        if not all(0 <= token < vocab for token in request.input_ids):
-            raise EngineError(f"the prompt holds a token id outside of the vocabulary (0 to {vocab - 1})")
-        if request.sampling.stop and self.tokenizer is None:
-            raise EngineError("stop strings need a tokenizer; this engine has none")
-        check_overrides(request.overrides, self._settings)
 
     def abort(self, rid: str) -> bool:
         """End a queued or running request; False when it is not there."""
@@ -178,7 +146,7 @@ class EmbeddedEngine:
     def stats(self) -> EngineStats:
         """A snapshot of all counters."""
         with self._wake:
-            tally = self._tally
+            tally, costs = self._tally, self._rounds.costs
             running = list(self._running)
             return EngineStats(
                 running=len(running),
@@ -204,6 +172,8 @@ class EmbeddedEngine:
                 draft_weight_bytes=0 if self._drafter is None else self._drafter.weight_bytes,
                 round_seconds=dict(self._rounds.seconds),
                 rounds=self._rounds.rounds,
+                avg_tree_nodes=tally.average_tree_nodes,
+                verify_curves={} if costs is None else {context: costs.curve(context) for context in CURVE_CONTEXTS},
                 prefix_entries=len(self._prefixes),
                 prefix_bytes=self._prefixes.bytes,
             )
@@ -290,7 +260,7 @@ class EmbeddedEngine:
             reserved += need
             self._queue.popleft()
             # Room for the widest pass behind the last token; a later, wider tree makes the cache grow.
-            rows = max(self._settings.block_size, self._settings.tree_budget + 1)
+            rows = max(self._settings.block_size, self._settings.largest_tree + 1)
             state.kv = self._target.new_kv(need + rows)
             state.draft = None if self._drafter is None else self._drafter.new_kv(self._settings.draft_window)
             match = self._prefixes.find(state.request.input_ids, state.draft)
@@ -343,6 +313,8 @@ class EmbeddedEngine:
             return
         settings = self._settings
         self._shrink_draft_caches(states, settings)
+        if settings.automatic:
+            self._measure_costs()
         self._tally.busy()
         self._round += 1
         results = self._rounds.decode(states, settings, self._round)
@@ -369,6 +341,13 @@ class EmbeddedEngine:
         if state.finish is not None:
             self._release(state)
         state.send(tokens, record)
+
+    def _measure_costs(self) -> None:
+        if self._rounds.costs is None:
+            begin = time.perf_counter()
+            costs = self._rounds.measured_costs()
+            curves = {context: costs.curve(context) for context in CURVE_CONTEXTS}
+            self._log.costs_measured(CostsMeasured(time.perf_counter() - begin, curves, 1e3 * costs.drafting))
 
     def _shrink_draft_caches(self, states: list[RequestState], settings: Settings) -> None:
         for state in states:

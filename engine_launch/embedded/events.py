@@ -5,6 +5,7 @@ The engine never prints. Each record carries the figures of one of SGLang's log 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -47,7 +48,8 @@ class DraftRunnerReady:
     attention_backend: str
     model_class: str
     block_size: int
-    tree_budget: int
+    tree_budget: str
+    """A number, or ``auto(max 64)``."""
     tree_topk: int
     layers_window: int
     draft_window: int
@@ -125,6 +127,17 @@ class SettingChange:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class CostsMeasured:
+    """What rounds cost here was measured, for an automatic budget."""
+
+    seconds: float
+    """How long that took."""
+    curves: Mapping[int, tuple[tuple[int, float], ...]]
+    """Verify milliseconds by rows, for each context length."""
+    draft_ms: float
+
+
 class EngineLog(Protocol):
     """Receives the events, from the thread that builds the engine and then from the engine's own."""
 
@@ -145,6 +158,8 @@ class EngineLog(Protocol):
     def first_verify(self, event: FirstVerify) -> None: ...
 
     def setting_changed(self, event: SettingChange) -> None: ...
+
+    def costs_measured(self, event: CostsMeasured) -> None: ...
 
     def warning(self, message: str) -> None:
         """Something the user should know that does not stop the engine, as one sentence."""
@@ -173,6 +188,8 @@ class SilentLog:
     def first_verify(self, event: FirstVerify) -> None: ...
 
     def setting_changed(self, event: SettingChange) -> None: ...
+
+    def costs_measured(self, event: CostsMeasured) -> None: ...
 
     def warning(self, message: str) -> None: ...
 

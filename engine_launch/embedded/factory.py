@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_launch.embedded import hot_settings
-from engine_launch.embedded.api import Algorithm, EngineError, Settings
+from engine_launch.embedded.admission import EngineLimits
+from engine_launch.embedded.api import AUTO, Algorithm, EngineError, Settings
 from engine_launch.embedded.events import (
     DraftRunnerReady,
     EngineLog,
@@ -69,9 +70,8 @@ def check_options(options: EngineOptions) -> DrafterConfig | None:
         raise EngineError(f"context-length is {options.context_length}; at least 2 tokens are needed")
     if options.algorithm is Algorithm.PLAIN:
         return None
-    if options.tree_budget == "auto":
-        raise EngineError("an automatic tree budget is not in this release; give speculative-ddtree-budget a number")
-    for reason in (hot_settings.budget_refusal(options.tree_budget), hot_settings.topk_refusal(options.tree_topk)):
+    budget = "" if options.tree_budget == AUTO else hot_settings.budget_refusal(int(options.tree_budget))
+    for reason in (budget, hot_settings.topk_refusal(options.tree_topk)):
         if reason:
             raise EngineError(reason)
     folder = options.draft_path or PACKAGED_DRAFTER
@@ -140,7 +140,7 @@ def build_engine(options: EngineOptions, log: EngineLog) -> EmbeddedEngine:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch
 
-    from engine_launch.embedded.engine import EmbeddedEngine, EngineLimits
+    from engine_launch.embedded.engine import EmbeddedEngine
     from engine_launch.embedded.prefix_cache import MAX_BYTES
     from engine_launch.embedded.target_loader import load_target
     from engine_launch.embedded.tokenizer import Tokenizer
@@ -203,7 +203,7 @@ def _settings(options: EngineOptions, plan: DrafterPlan | None) -> Settings:
         algorithm=options.algorithm,
         speculation=True,
         block_size=plan.block_size,
-        tree_budget=int(options.tree_budget) if tree else 0,
+        tree_budget=int(options.tree_budget) if tree and options.tree_budget != AUTO else 0,
         tree_topk=options.tree_topk if tree else 0,
         draft_window=options.draft_window,
         layers_window=plan.layers_window,
@@ -228,7 +228,7 @@ def _draft_runner(settings: Settings, plan: DrafterPlan, mask_token: str) -> Dra
         attention_backend=BACKEND,
         model_class=plan.config.architecture,
         block_size=settings.block_size,
-        tree_budget=settings.tree_budget,
+        tree_budget=settings.budget_text,
         tree_topk=settings.tree_topk,
         layers_window=settings.layers_window,
         draft_window=settings.draft_window,

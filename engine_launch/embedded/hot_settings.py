@@ -13,7 +13,7 @@ HOT_FIELDS: Mapping[str, str] = {
     "speculative_draft_window_size": "draft_window",
     "speculation": "speculation",
 }
-"""Names of ``/set_internal_state`` → fields of :class:`Settings`."""
+"""Names of ``/set_internal_state`` → fields of :class:`Settings`. Values are numbers: a budget of 0 is ``auto``."""
 MAX_TREE_BUDGET = 256
 """A verify of more rows takes seconds on a CPU, and every request of the batch waits for it."""
 MAX_TREE_TOPK = 64
@@ -63,7 +63,7 @@ def _refusal(startup: Settings, field: str, value: float) -> str:
     if field in ("tree_budget", "tree_topk") and startup.algorithm is not Algorithm.DDTREE:
         return "the algorithm is DFLASH, which has no tree; a restart with --speculative-algorithm DDTREE is needed"
     if field == "tree_budget":
-        return budget_refusal(int(value))
+        return "" if value == 0 else budget_refusal(int(value))
     if field == "tree_topk":
         return topk_refusal(int(value))
     if field == "draft_window":

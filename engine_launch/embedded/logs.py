@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TextIO
 
-from engine_launch.embedded.api import Algorithm
+from engine_launch.embedded.api import AUTO, Algorithm
 from engine_launch.embedded.events import (
+    CostsMeasured,
     DecodeBatch,
     DraftRunnerReady,
     FirstVerify,
@@ -33,6 +34,7 @@ GIB = 1 << 30
 MASKED = "******"
 """What stands in place of a secret that is set."""
 
+BUDGET_NAME = "speculative_ddtree_budget"
 BAR_INTERVAL = 0.1
 """Seconds between two drawings of a loading bar (tqdm's default)."""
 LOGGER_NAME = "ddtree.engine"
@@ -227,17 +229,29 @@ class SglangLog:
         self._logger.info("%s verify completed. num_correct_drafts_per_req=%s", event.algorithm.value, list(event.correct_drafts))
 
     def setting_changed(self, event: SettingChange) -> None:
-        new = f"{event.new:g}"
+        old, new = (AUTO if event.name == BUDGET_NAME and value == 0 else f"{value:g}" for value in (event.old, event.new))
         if event.accepted:
-            self._logger.info("Hot change applied. %s: %d -> %s (from /set_internal_state)", event.name, event.old, new)
+            self._logger.info("Hot change applied. %s: %s -> %s (from /set_internal_state)", event.name, old, new)
         else:
             self._logger.warning(
-                "Hot change refused. %s: %d -> %s (from /set_internal_state): %s",
+                "Hot change refused. %s: %s -> %s (from /set_internal_state): %s",
                 event.name,
-                event.old,
+                old,
                 new,
                 event.reason or "the engine does not take this value",
             )
+
+    def costs_measured(self, event: CostsMeasured) -> None:
+        curves = "; ".join(
+            f"at {context} tokens " + ", ".join(f"{rows} rows {ms:.1f}" for rows, ms in curve)
+            for context, curve in event.curves.items()
+        )
+        self._logger.info(
+            "Measured the cost of a round in %.2f s for the automatic tree budget. draft: %.1f ms; verify (ms): %s",
+            event.seconds,
+            event.draft_ms,
+            curves,
+        )
 
     def warning(self, message: str) -> None:
         self._logger.warning("%s", message)

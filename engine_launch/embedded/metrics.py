@@ -156,7 +156,7 @@ class _EngineCollector(Collector):
         free = stats.max_total_num_tokens - stats.used_tokens
         usage = stats.used_tokens / stats.max_total_num_tokens if stats.max_total_num_tokens else 0.0
         hits = stats.realtime_prefill_tokens_total + stats.cached_tokens_total
-        width = settings.block_size if settings.algorithm is Algorithm.DFLASH else settings.tree_budget + 1
+        width = settings.block_size if settings.algorithm is Algorithm.DFLASH else settings.largest_tree + 1
         yield from (
             self._gauge(
                 "max_total_num_tokens", "Maximum total number of tokens in the KV cache pool.", stats.max_total_num_tokens
@@ -233,7 +233,8 @@ class _EngineCollector(Collector):
     def _settings_in_effect(self, draft_kv_bytes: int) -> Iterable[Metric]:
         settings = self._engine.settings
         return (
-            self._gauge("ddtree_budget", "Nodes of the tree, root not counted, in effect.", settings.tree_budget),
+            self._gauge("ddtree_budget", "Nodes of the tree at most, root not counted, in effect.", settings.largest_tree),
+            self._gauge("ddtree_budget_auto", "1 while trees are sized automatically.", settings.automatic),
             self._gauge("ddtree_topk", "Candidates per position in effect.", settings.tree_topk),
             self._gauge("ddtree_speculation", "1 while the engine drafts, 0 while it was told not to.", settings.speculation),
             self._gauge("ddtree_draft_window", "Tokens of the compact draft cache; 0 = off.", settings.draft_window),

@@ -28,7 +28,13 @@ class Mode:
 
     algorithm: Algorithm
     budget: int
+    """Drafts of a tree; 0 in a tree that is sized automatically."""
     topk: int
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the tree grows as long as that pays."""
+        return self.algorithm is Algorithm.DDTREE and self.budget == 0
 
 
 @dataclass

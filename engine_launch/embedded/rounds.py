@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 from engine_launch import tree as ddtree
-from engine_launch.embedded.api import Algorithm, RoundRecord, Settings
+from engine_launch.embedded.api import AUTO_BUDGET_MAX, Algorithm, RoundRecord, Settings
+from engine_launch.embedded.auto_budget import Growing, Settled, grow_while_it_pays
 from engine_launch.embedded.drafter import ContextRows, Drafter, DraftQuery
 from engine_launch.embedded.request import Mode, RequestState
 from engine_launch.embedded.target import Segment, TargetModel
 from engine_launch.embedded.target_kv import TargetKV
+from engine_launch.embedded.verify_cost import CostModel, measure
 from engine_launch.embedded.vocabulary import best_candidates, best_token
 from engine_launch.tree import ROOT_ONLY, Tree
 
@@ -56,6 +58,8 @@ class Rounds:
         self.rounds = 0
         """Rounds that :attr:`seconds` sums up. Plain steps are left out: they would pass for cheap verifies."""
         self._spent = dict.fromkeys(ROUND_PARTS, 0.0)
+        self.costs: CostModel | None = None
+        """What rounds cost on this machine, once it has been measured."""
         self.records: dict[str, RoundRecord] = {}
         """Of the latest round, by request id."""
 
@@ -133,9 +137,32 @@ class Rounds:
             ids_tensor, logprobs_tensor = best_candidates(logits, widest)
             ids, logprobs = ids_tensor.tolist(), logprobs_tensor.tolist()
         with self._timed("build"):
+            growing: dict[int, Growing] = {}
             for row, index in enumerate(drafting):
-                trees[index] = self._build(modes[index], ids[row], logprobs[row])
+                mode = modes[index]
+                if mode.automatic:
+                    growth = ddtree.Growth([one[: mode.topk] for one in ids[row]], [one[: mode.topk] for one in logprobs[row]])
+                    growing[index] = Growing(growth, _kv(states[index]).length)
+                else:
+                    trees[index] = self._build(mode, ids[row], logprobs[row])
+            if growing:
+                settled = [Settled(trees[index], _kv(state).length) for index, state in enumerate(states) if index not in growing]
+                grown = grow_while_it_pays(list(growing.values()), settled, self.measured_costs(), AUTO_BUDGET_MAX)
+                for index, tree in zip(growing, grown, strict=True):
+                    trees[index] = tree
         return trees
+
+    def measured_costs(self) -> CostModel:
+        """What rounds cost here; measured at the first call, which takes about a second.
+
+        Raises:
+            RuntimeError: there is no drafter.
+        """
+        if self.costs is None:
+            if self._drafter is None:
+                raise RuntimeError("an automatic budget needs a drafter")
+            self.costs = measure(self._target, self._drafter)
+        return self.costs
 
     def _build(self, mode: Mode, ids: list[list[int]], logprobs: list[list[float]]) -> Tree:
         if mode.algorithm is Algorithm.DFLASH:

@@ -76,7 +76,8 @@ class ServerReport:
             "rounds": stats.rounds,
             "prefix_cache": {"entries": stats.prefix_entries, "bytes": stats.prefix_bytes},
             "spec_accept_histogram": list(stats.accept_histogram),
-            "verify_curve": [list(point) for point in stats.verify_curve],
+            "avg_tree_nodes": round(stats.avg_tree_nodes, 3),
+            **_curves_json(stats.verify_curves),
         }
 
     def loads(self) -> dict[str, object]:
@@ -164,7 +165,7 @@ def settings_json(settings: Settings) -> dict[str, object]:
     """
     drafts = settings.algorithm is not Algorithm.PLAIN
     tree = settings.algorithm is Algorithm.DDTREE
-    budget: object = settings.tree_budget or f"auto(max {settings.auto_budget_max})"
+    budget: object = settings.budget_text if settings.automatic else settings.tree_budget
     return {
         "algorithm": settings.algorithm.value,
         "speculation": settings.speculation,
@@ -175,3 +176,9 @@ def settings_json(settings: Settings) -> dict[str, object]:
         "layers_window": settings.layers_window or None,
         "compact_cache": settings.draft_window > 0,
     }
+
+
+def _curves_json(curves: Mapping[int, tuple[tuple[int, float], ...]]) -> dict[str, object]:
+    """``verify_curve`` (``[[rows, ms], …]`` at the shortest context) and ``verify_curves`` by context length."""
+    written = {str(context): [[rows, round(ms, 3)] for rows, ms in curve] for context, curve in curves.items()}
+    return {"verify_curve": next(iter(written.values()), []), "verify_curves": written}

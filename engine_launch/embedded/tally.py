@@ -46,6 +46,11 @@ class Tally:
         return self.committed / self.spec.verifies if self.spec.verifies else 0.0
 
     @property
+    def average_tree_nodes(self) -> float:
+        """Drafts per verify since the start; 0 before the first."""
+        return self.spec.proposed / self.spec.verifies if self.spec.verifies else 0.0
+
+    @property
     def first_verify_is_due(self) -> bool:
         return self.spec.verifies == 0
 

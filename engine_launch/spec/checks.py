@@ -96,8 +96,6 @@ def check_embedded(parsed: ParsedFlags) -> tuple[str, ...]:
         key = parsed.value(flag)
         if isinstance(key, str) and not _fits_header(key):
             raise FlagError(f"{flag} cannot be sent in an Authorization header: use printable ASCII characters without blanks.")
-    if parsed.value("--speculative-ddtree-budget") == "auto" and name == "DDTREE":
-        raise FlagError("--speculative-ddtree-budget auto is not in this release of the embedded engine: give a number of nodes.")
     block = block_size(parsed)
     window = parsed.value("--speculative-draft-window-size")
     if block is not None and isinstance(window, int):

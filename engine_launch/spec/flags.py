@@ -141,7 +141,7 @@ HONOURED: tuple[Flag, ...] = (
         "--speculative-ddtree-budget",
         Kind.INT_OR_WORD,
         Use.ENGINE,
-        "nodes of the tree, root not counted",
+        "nodes of the tree, root not counted; auto stops each tree where another node would cost more time than it brings",
         choices=("auto",),
         minimum=1,
         sglang=False,

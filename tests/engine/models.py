@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from engine_launch.embedded.admission import EngineLimits
 from engine_launch.embedded.api import Algorithm, GenerateRequest, RequestOverrides, SamplingParams, Settings, TokenEvent
 from engine_launch.embedded.draft_kv import DraftKV
 from engine_launch.embedded.drafter import ContextRows, DFlashDrafter, Drafter, DraftQuery
-from engine_launch.embedded.engine import EmbeddedEngine, EngineLimits
+from engine_launch.embedded.engine import EmbeddedEngine
 from engine_launch.embedded.events import EngineLog, SilentLog
 from engine_launch.embedded.prefix_cache import MAX_BYTES
 from engine_launch.embedded.target import TargetModel

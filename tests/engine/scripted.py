@@ -158,6 +158,8 @@ class ScriptedEngine:
             draft_weight_bytes=1 << 25,
             round_seconds={"verify": 1.5},
             rounds=6,
+            avg_tree_nodes=7.5,
+            verify_curves={64: ((1, 9.5), (9, 13.25)), 1024: ((1, 12.0), (9, 20.0))},
         )
 
     def recent_rounds(self, limit: int) -> tuple[RoundRecord, ...]:

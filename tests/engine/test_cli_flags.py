@@ -113,7 +113,6 @@ def test_wrong_value_is_one_sentence(argv: list[str], message: str) -> None:
             "7 is below the block size 8",
         ),
         (["--speculative-num-draft-tokens", "8", "--speculative-dflash-block-size", "16"], "are one setting"),
-        (["--speculative-algorithm", "DDTREE", "--speculative-ddtree-budget", "auto"], "give a number of nodes"),
         (["--port", "70000"], "at most 65535"),
         (["--random-seed", str(1 << 62)], "at most 4611686018427387903"),
         (["--random-seed", str(-1 << 62)], "at most 4611686018427387903"),

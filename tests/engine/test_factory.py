@@ -53,7 +53,6 @@ def options(tmp_path: Path) -> EngineOptions:
         ({"draft_window": 7}, "draft window is 7; 0 .off. or at least the block size of 8"),
         ({"draft_window": -1}, "draft window is -1"),
         ({"tree_budget": 0}, "tree budget is 0"),
-        ({"tree_budget": "auto"}, "give speculative-ddtree-budget a number"),
         ({"tree_topk": 0}, "top-k is 0"),
         ({"layers_window": 4}, "layers' window is 4"),
         ({"layers_window": 10**20}, "layers' window is 100000000000000000000"),

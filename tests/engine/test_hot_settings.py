@@ -130,7 +130,7 @@ def test_a_compact_cache_switched_on_frees_memory_of_running_requests(target: Ta
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("speculative_ddtree_budget", 0, "budget is 0"),
+        ("speculative_ddtree_budget", -1, "budget is -1"),
         ("speculative_ddtree_budget", 2.5, "not a whole number"),
         ("speculative_ddtree_budget", float("nan"), "not a whole number"),
         ("speculative_ddtree_topk", 0, "top-k is 0"),

@@ -118,7 +118,7 @@ def test_hot_changes_leave_greedy_answers_alone_and_are_told(server: RealServer)
     assert plain["output_ids"] == before
     assert "spec_verify_ct" not in plain["meta_info"]  # type: ignore[operator]
     assert server.set(speculation=1, speculative_ddtree_budget=8, speculative_ddtree_topk=4) == [True]
-    assert server.set(speculative_ddtree_budget=0) == [False]
+    assert server.set(speculative_ddtree_budget=-1) == [False]
     assert "Hot change applied. speculative_ddtree_budget: 8 -> 16 (from /set_internal_state)" in server.log.read_text()
     assert "Hot change refused. speculative_ddtree_budget" in server.log.read_text()
 

@@ -100,8 +100,10 @@ def test_hot_values_are_numbers_and_what_is_none_is_refused() -> None:
     assert KNOBS["draft_window"].hot_value(OFF) == 0
     assert KNOBS["speculation"].hot_value(False) == 0
     assert KNOBS["tree_budget"].hot_value(16) == 16
+    # A tree of no nodes is no budget: the number 0 stands for the word.
+    assert KNOBS["tree_budget"].hot_value(AUTO) == 0
     with pytest.raises(KnobError, match="at start"):
-        KNOBS["tree_budget"].hot_value(AUTO)
+        KNOBS["layers_window"].hot_value(CONFIG)
 
 
 def test_settings_on_a_command_line_are_parsed_and_the_last_one_counts() -> None:

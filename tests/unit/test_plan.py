@@ -173,7 +173,6 @@ def test_a_hot_plan_that_is_to_be_kept_writes_what_has_a_flag() -> None:
         (state(running=False), {"tree_budget": 16}, "not running, or not ready"),
         (state(foreign=True), {"draft_window": 512}, "takes it at start only"),
         (state(), {"layers_window": OFF}, "engines read it at start only"),
-        (state(), {"tree_budget": "auto"}, "can only be set at start"),
         (state(), {"tree_budget": None}, "taking a flag away needs a restart"),
     ],
 )
@@ -185,6 +184,12 @@ def test_what_the_running_engine_will_not_take_blocks_a_hot_plan_with_the_reason
     assert "hot_not_possible" in codes(made, Severity.ERROR)
     assert said in made.errors[0].message
     assert made.hot_values == {}
+
+
+def test_a_running_engine_takes_an_automatic_budget_as_the_number_zero() -> None:
+    made = plan(state(), {"tree_budget": "auto"}, Mode.HOT)
+    assert not made.blocked
+    assert made.hot_values == {"speculative_ddtree_budget": 0}
 
 
 def test_speculation_has_no_flag_so_a_restart_cannot_set_it() -> None:

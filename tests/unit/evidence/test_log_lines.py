@@ -106,6 +106,13 @@ def test_the_confirmation_line_is_read_in_every_wording_and_keeps_unknown_keys()
     assert off.values["draft_window_size"] == "None"
 
 
+def test_an_automatic_budget_in_a_confirmation_line_keeps_its_bound() -> None:
+    event = read_event("Initialized DDTREE draft runner. tree_budget=auto(max 64), tree_topk=4, compact_cache=False")
+    assert isinstance(event, DraftRunner)
+    assert event.values["tree_budget"] == "auto(max 64)"
+    assert event.values["tree_topk"] == "4"
+
+
 def test_lists_in_a_confirmation_line_stay_in_their_value() -> None:
     event = read_event("Initialized DDTree v2 worker. block_size=8, graph_buckets=[8, 12, 16], prune=True, tree_budget=24")
     assert isinstance(event, DDTreeWorker)
