@@ -86,13 +86,23 @@ class LogBook:
         self._limit = limit
         self.entries: list[LogEntry] = []
         self.dropped = 0
+        self.changed_from = 0
+        """Absolute number of the first entry that is new or another since somebody set this: where a view has to read on."""
         self._bar: int | None = None
         """Absolute number of the entry that shows the moving bar."""
         self._open_traceback = False
 
+    @property
+    def end(self) -> int:
+        """Absolute number of the next entry."""
+        return self.dropped + len(self.entries)
+
     def clear(self) -> None:
         """Forget everything (another start, or another source, is read from now on)."""
-        self.__init__(self._limit)  # type: ignore[misc]
+        self.entries.clear()
+        self.dropped = self.changed_from = 0
+        self._bar = None
+        self._open_traceback = False
 
     def add_all(self, lines: Iterable[LogLine]) -> None:
         for line in lines:
@@ -125,6 +135,10 @@ class LogBook:
         self._append(LogEntry(text, level, kind, line.at, line.number, line.invocation_id, rank=rank))
         self._open_traceback = kind is Kind.TRACEBACK
 
+    def _change(self, index: int, entry: LogEntry) -> None:
+        self.entries[index] = entry
+        self.changed_from = min(self.changed_from, self.dropped + index)
+
     def _append(self, entry: LogEntry) -> None:
         self.entries.append(entry)
         self._open_traceback = False
@@ -135,7 +149,7 @@ class LogBook:
             head = last.text
             if _RAISED.match(text):
                 head = f"{last.text.split(' ▸ ')[0]} ▸ {text}"
-            self.entries[-1] = replace(last, text=head[:CUT], folded=(*last.folded, text)[-200:])
+            self._change(len(self.entries) - 1, replace(last, text=head[:CUT], folded=(*last.folded, text)[-200:]))
             return True
         self._open_traceback = False
         return False
@@ -143,10 +157,10 @@ class LogBook:
     def _move_bar(self, entry: LogEntry, bar: Progress) -> None:
         index = None if self._bar is None else self._bar - self.dropped
         if index is not None and 0 <= index < len(self.entries):
-            self.entries[index] = entry
+            self._change(index, entry)
         else:
             self._append(entry)
-            self._bar = self.dropped + len(self.entries) - 1
+            self._bar = self.end - 1
         if bar.finished:
             self._bar = None
 

@@ -26,7 +26,8 @@ class Row(NamedTuple):
 
 
 class LogRows:
-    """The rows of a book that pass a filter. :meth:`rebuild` reads the book anew; everything else answers from that."""
+    """The rows of a book that pass a filter. :meth:`rebuild` reads the book anew, :meth:`read_on` what came since; everything
+    else answers from that. A book has one such reader."""
 
     def __init__(self, book: LogBook) -> None:
         self.book = book
@@ -48,18 +49,27 @@ class LogRows:
 
     def rebuild(self) -> None:
         """Read the book anew: lines came, or the filter, a fold or the width changed."""
-        rows: list[Row] = []
-        for index, entry in enumerate(self.book.entries):
+        self._rows = []
+        self.book.changed_from = self.book.dropped
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Read what came, changed or went away. A full book has thousands of entries; lines come up to twenty times a second."""
+        book, rows = self.book, self._rows
+        del rows[: bisect_left(rows, Row(book.dropped))]
+        first = max(book.changed_from, book.dropped)
+        del rows[bisect_left(rows, Row(first)) :]
+        book.changed_from = book.end
+        for number in range(first, book.end):
+            entry = book.entries[number - book.dropped]
             if not self.filter.passes(entry):
                 continue
-            number = index + self.book.dropped
             lines = 1 + len(entry.folded) if number in self.opened else 1
             for line in range(lines):
                 if self.wrap is None:
                     rows.append(Row(number, line))
                 else:
                     rows.extend(Row(number, line, part) for part in range(len(self._parts(Row(number, line)))))
-        self._rows = rows
 
     def place(self, row: Row) -> int:
         """Index of a row, or of the first one after where it was."""

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from dflash_console.tui.log_book import LogBook
+from dflash_console.tui.log_book import LogBook, LogEntry, LogFilter
 from dflash_console.tui.log_rows import LogRows
 
 from .support import lines
@@ -36,6 +36,55 @@ def test_wrapping_loses_no_character_and_fits_the_width(texts: list[str], width:
     )
     assert all(cell_len(wrapped.text(index)) <= width for index in range(len(wrapped)))
     assert wrapped.plain() == whole.plain()
+
+
+BAR = "Capturing batches:  {}0%|█         | {}/10 [00:01<00:09,  1.00s/it]"
+LINE = st.one_of(
+    TEXT,
+    st.integers(1, 10).map(lambda done: BAR.format(done, done)),
+    st.sampled_from(TRACEBACK),
+    st.just('INFO: 127.0.0.1:50000 - "GET /metrics HTTP/1.1" 200 OK'),
+)
+
+
+@given(st.lists(st.lists(LINE, max_size=6), max_size=8), st.sampled_from([None, 12]), st.sets(st.integers(0, 12), max_size=3))
+def test_reading_on_shows_what_reading_anew_would(batches: list[list[str]], wrap: int | None, opened: set[int]) -> None:
+    """Bars move, tracebacks grow and old entries are forgotten meanwhile."""
+    book = LogBook(7)
+    rows, anew = LogRows(book), LogRows(book)
+    for each in (rows, anew):
+        each.wrap, each.opened = wrap, set(opened)
+    for batch in batches:
+        book.add_all(lines(batch))
+        rows.read_on()
+        shown = [(rows[index], rows.text(index)) for index in range(len(rows))]
+        anew.rebuild()
+        assert shown == [(anew[index], anew.text(index)) for index in range(len(anew))]
+    book.clear()
+    book.add_all(lines(["another start"]))
+    rows.read_on()
+    assert [rows.text(index) for index in range(len(rows))] == (["another start"] if wrap is None else ["another star", "t"])
+
+
+def test_reading_on_in_a_full_book_looks_at_what_is_new_only() -> None:
+    looked = 0
+
+    class Counting(LogFilter):
+        def passes(self, entry: LogEntry) -> bool:
+            nonlocal looked
+            looked += 1
+            return super().passes(entry)
+
+    book = LogBook(1_000)
+    rows = LogRows(book)
+    rows.filter = Counting()
+    book.add_all(lines([f"step {number}" for number in range(1_000)]))
+    rows.read_on()
+    looked = 0
+    book.add_all(lines(["one more", "and one"], first=2_000))
+    rows.read_on()
+    assert looked == 2
+    assert len(rows) == 1_000
 
 
 def test_a_row_stays_what_it_is_when_old_entries_are_forgotten() -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+from dflash_console.evidence.journal import LogLine
+from dflash_console.tui.app import ConsoleApp
+from dflash_console.tui.clock import Clock
+from dflash_console.tui.link import LinkError
+from dflash_console.tui.screens.logs import RETRY_S
 from dflash_console.tui.screens.tree import TreeScreen
 from dflash_console.tui.tree import read_pictures
 from dflash_console.tui.widgets.field import LeavingInput
@@ -11,7 +17,7 @@ from dflash_console.tui.widgets.log_view import LogView
 
 from .conftest import MakeApp
 from .driving import notices, running, until
-from .support import START_LINES, RecordedLink, lines, state
+from .support import NOW, START_LINES, T0, RecordedLink, lines, state
 from .test_answers import ROUND
 from .test_log_book import TRACEBACK
 
@@ -36,6 +42,50 @@ async def test_following_stays_at_the_newest_line(make_app: MakeApp) -> None:
         await pilot.pause()
         assert view.scroll_y == view.max_scroll_y
         assert view.cursor_text() == "one more"
+
+
+class UnreadableLink(RecordedLink):
+    """A host whose log cannot be read for a while, as while the link to it is down."""
+
+    failing = True
+    tries = 0
+
+    async def follow(self, *, this_start: bool) -> AsyncIterator[tuple[LogLine, ...]]:
+        self.tries += 1
+        if self.failing:
+            raise LinkError("the link is down")
+        async for batch in super().follow(this_start=this_start):
+            yield batch
+
+
+async def test_a_log_that_could_not_be_read_is_read_when_the_host_answers_again_and_told_once() -> None:
+    link = UnreadableLink(state())
+    link.log = list(lines(START_LINES))
+    now = NOW
+
+    async def open_link() -> RecordedLink:
+        return link
+
+    async def snapshot(revision: int) -> None:
+        newest = state(at=now, revision=revision)
+        link.push(newest)
+        await until(lambda: app.model.state is newest, "the snapshot")
+
+    app = ConsoleApp(open_link, clock=Clock(wall=lambda: T0, monotonic=lambda: now))
+    async with running(app, (100, 30)) as pilot:
+        await pilot.press("4")
+        await until(lambda: notices(app).count("the link is down") == 1, "why there is no log")
+        await snapshot(2)
+        assert link.tries == 1, "not at every snapshot"
+        now += RETRY_S
+        await snapshot(3)
+        await until(lambda: link.tries == 2, "another try")
+        await pilot.pause()
+        now += RETRY_S
+        link.failing = False
+        await snapshot(4)
+        await until(lambda: app.query_one(LogView).rows == len(START_LINES), "the log")
+        assert notices(app).count("the link is down") == 1
 
 
 async def test_scrolling_up_stops_following_for_good_and_the_view_stands_still(make_app: MakeApp) -> None:

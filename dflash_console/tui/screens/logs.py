@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from ..link import HostLink
     from ..model import ConsoleModel
 
+RETRY_S = 5.0
+"""Until the log is tried again that could not be read."""
+AT_ONCE = 500
+"""Stored lines taken in one go: some milliseconds, between which keys are answered."""
+
 _LEVEL_WORDS = {
     Level.REQUEST: "all lines",
     Level.BATCH: "without requests",
@@ -71,6 +76,10 @@ class LogsPane(Pane):
         self._generation = 0
         self._worker: Worker[None] | None = None
         self._invocation: str | None = None
+        self._try_at: float | None = None
+        """When the log is read again that could not be read, by the monotonic clock; ``None`` while it is being read."""
+        self._said = ""
+        """Why, as it was told last."""
 
     def compose(self) -> ComposeResult:
         yield LogView(self._book, id="log")
@@ -86,10 +95,11 @@ class LogsPane(Pane):
         return self.query_one(LogView)
 
     def show(self, model: ConsoleModel) -> None:
-        """Begin to follow once the host is known; a new start is read from its beginning."""
+        """Begin to follow once the host is known. A new start is read from its beginning, and so is a log that could not be."""
         state = model.state
         invocation = None if state is None or state.service is None else state.service.value.invocation_id
-        if state is not None and (self._worker is None or (self._this_start and invocation != self._invocation)):
+        again = self._try_at is not None and not model.stale and app_of(self).clock.monotonic() >= self._try_at
+        if state is not None and (self._worker is None or again or (self._this_start and invocation != self._invocation)):
             self._invocation = invocation
             self._read_anew()
 
@@ -100,6 +110,7 @@ class LogsPane(Pane):
         if self._worker is not None:
             self._worker.cancel()
         self._generation += 1
+        self._try_at = None
         self._book.clear()
         self.view.start_anew()
         self._worker = begin(self, self._follow(link, self._generation, self._this_start), "following the log")
@@ -110,18 +121,25 @@ class LogsPane(Pane):
 
         try:
             async for lines in link.follow(this_start=this_start):
-                self.post_message(messages.LogArrived(generation, lines))
+                for start in range(0, len(lines), AT_ONCE):
+                    self.post_message(messages.LogArrived(generation, lines[start : start + AT_ONCE]))
         except LinkError as error:
-            self.app.call_later(self._failed, str(error))
+            self.app.call_later(self._failed, generation, str(error))
 
-    def _failed(self, sentence: str) -> None:
-        self.notify(sentence, title="Log", severity="error", markup=False)
+    def _failed(self, generation: int, sentence: str) -> None:
+        if generation != self._generation:
+            return
+        self._try_at = app_of(self).clock.monotonic() + RETRY_S
+        if sentence != self._said:
+            self._said = sentence
+            self.notify(sentence, title="Log", severity="error", markup=False)
 
     def on_log_arrived(self, message: messages.LogArrived) -> None:
         message.stop()
         if message.generation == self._generation:
+            self._said = ""
             self._book.add_all(message.lines)
-            self.view.refresh_rows()
+            self.view.take_lines()
             self._titles()
 
     def on_log_view_follow_changed(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from rich.segment import Segment
 from rich.style import Style
@@ -77,12 +78,22 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         self.lines.opened.clear()
         self.refresh_rows()
 
+    def take_lines(self) -> None:
+        """Lines came."""
+        self._show_rows(self.lines.read_on if self._wrap_width() == self.lines.wrap else self.lines.rebuild)
+
     def refresh_rows(self) -> None:
-        """Read the book anew: lines came, or the filter, a fold or the width changed."""
+        """Read the book anew: the filter, a fold or the width changed."""
+        self._show_rows(self.lines.rebuild)
+
+    def _wrap_width(self) -> int | None:
+        return max(10, self.scrollable_content_region.width - MARGIN) if self.wrapped else None
+
+    def _show_rows(self, read: Callable[[], None]) -> None:
         lines = self.lines
         top = lines[round(self.scroll_y)] if round(self.scroll_y) < len(lines) else None
-        lines.wrap = max(10, self.scrollable_content_region.width - MARGIN) if self.wrapped else None
-        lines.rebuild()
+        lines.wrap = self._wrap_width()
+        read()
         width = 0 if self.wrapped else lines.widest() + MARGIN
         self.virtual_size = Size(width, len(lines))
         if self.cursor is not None and lines.index_of(self.cursor) is None:
