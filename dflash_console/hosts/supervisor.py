@@ -20,7 +20,7 @@ from . import proc
 from .engine_process import adopt_orphans, kill
 from .supervisor_log import LogWriter
 from .supervisor_run import Supervisor, SupervisorError, load_unit, tell
-from .supervisor_state import RUNNING_LOCK, SupervisorState, read_state
+from .supervisor_state import RESTART_LOCK, RUNNING_LOCK, SupervisorState, read_state
 
 
 def read_holder(folder: Path) -> proc.ProcessId | None:
@@ -60,6 +60,21 @@ def hold(folder: Path, *, wait: float = 0.0) -> int | None:
                 asked = now
                 ask_to_stop(folder)
             time.sleep(0.02)
+
+
+def be_the_restart(folder: Path) -> int | None:
+    """Take the lock of the one restart that waits for the present engine's end; ``None`` when another one does.
+
+    That one reads the unit file when it starts the engine, which is still to come: two restarts asked for at once are one, as
+    systemd merges two jobs. One after the other they would look like an engine that died and was started again.
+    """
+    handle = os.open(folder / RESTART_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
 
 
 def ask_to_stop(folder: Path) -> SupervisorState | None:
@@ -122,8 +137,12 @@ def _supervise(folder: Path, report: int, *, replace_running: bool, timeout: flo
     if replace_running:
         tell(report, "ok")
         report = null
+        waiting = be_the_restart(folder)
+        if waiting is None:
+            return
         before = ask_to_stop(folder)
         handle = hold(folder, wait=timeout)
+        os.close(waiting)
         if handle is None:
             log = LogWriter(folder)
             pid = before.supervisor.pid if before else "unknown"

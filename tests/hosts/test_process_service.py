@@ -96,6 +96,29 @@ async def test_a_restart_is_a_new_invocation_and_the_old_process_is_gone(make_un
     await ready(unit)
 
 
+async def test_two_restarts_at_once_are_one_which_reads_the_newest_file(make_unit: MakeUnit) -> None:
+    """A console that was killed during a restart leaves it going; the one that takes the operation up asks again."""
+    unit = make_unit(faults="*=ignore-term")
+    await unit.service.start()
+    before = await ready(unit)
+
+    async def renewed() -> bool:
+        state = await unit.service.state()
+        return state.invocation_id != before.invocation_id and state.state is RunState.RUNNING
+
+    await unit.service.restart()
+    unit.file.write_text(unit.file.read_text().replace("DDTREE", "DFLASH"))
+    await unit.service.restart()
+    await until(renewed)
+    first = await unit.service.state()
+    assert "DFLASH" in ((await unit.service.configuration()).loaded or ())
+    await asyncio.sleep(1.5)
+    assert (await unit.service.state()).invocation_id == first.invocation_id, "a second restart followed"
+    before = first
+    await unit.service.restart()
+    await until(renewed)
+
+
 async def test_the_engine_outlives_the_console_and_the_next_console_finds_it(make_unit: MakeUnit) -> None:
     unit = make_unit()
     await unit.service.start()
