@@ -1,35 +1,50 @@
-"""Make the documentation's pictures from the running program, with the real engine behind it.
+"""Make the documentation's pictures from the running program, with real engines behind it.
 
-``python docs/make_pictures.py`` writes PNG files to ``docs/pictures``. It starts the embedded engine in a folder of its
-own, sends prompts, changes settings, and stops the engine again; a minute or two on a quiet machine.
+``python -m docs.make_pictures [dashboard | hosts]`` writes PNG files to ``docs/pictures``: with ``dashboard`` those of one
+engine on this machine, with ``hosts`` the one of several hosts, without a word all. Engines start in a folder of their own, get
+prompts and changes, and are stopped again; that takes two minutes on a machine that is quiet, and looks poor on one that is
+not. The hosts are real ones, booted for the picture (:mod:`tests.testhost`), which takes root; without it their picture stays
+as it is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import cairosvg
-
-from dflash_console.config import Config
+from dflash_console.config import Config, load_config
+from dflash_console.hosts.transport import LinkStatus
 from dflash_console.paths import default_paths
 from dflash_console.tui.app import ConsoleApp
+from dflash_console.tui.fleet_live import LiveFleet
 from dflash_console.tui.run import open_link
+from engine_launch.embedded.model_files import CACHE_VARIABLE, cache_folder
+from tests.testhost import TestHost, free_port, missing_requirements
+
+from .picture_files import save
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
-PICTURES = Path(__file__).parent / "pictures"
 SIZE = (120, 36)
+HOSTS_SIZE = (120, 17)
 PATIENCE = 180.0
-SCALE = 15 / 12.2
-"""Whole pixels a cell: the renderer rounds each glyph's advance, and borders would end short or long otherwise."""
+HOSTS_BUSY_S = 110.0
+"""Long enough for a curve in the table of hosts."""
+DDTREE = (
+    "--speculative-algorithm",
+    "DDTREE",
+    "--speculative-ddtree-topk",
+    "4",
+    "--enable-metrics",
+    "--speculative-ddtree-budget",
+)
 
 
 async def wait(condition: Callable[[], bool], what: str) -> None:
@@ -41,63 +56,80 @@ async def wait(condition: Callable[[], bool], what: str) -> None:
     raise SystemExit(f"this did not happen within {PATIENCE:.0f} s: {what}")
 
 
-def save(app: ConsoleApp, name: str) -> None:
-    """Write the screen as PNG (an SVG would need its reader to have the font)."""
-    svg = app.export_screenshot(title=f"ddtree-console · {name}")
-    svg = re.sub(r"@font-face\s*\{[^}]*\}", "", svg)
-    PICTURES.mkdir(exist_ok=True)
-    plain = re.sub(r"font-family: Fira Code[^;]*;", "font-family: DejaVu Sans Mono;", svg)
-    # The export lays out cells of 12.2 px; DejaVu Sans Mono is 0.602 em wide, and at 20 px borders would end short.
-    plain = plain.replace("font-size: 20px", "font-size: 20.265px")
-    cairosvg.svg2png(bytestring=_braille_apart(plain).encode(), write_to=str(PICTURES / f"{name}.png"), scale=SCALE)
-    print(PICTURES / f"{name}.png")
+async def console(*words: str) -> None:
+    """A headless command of the console's, its output left out."""
+    null = asyncio.subprocess.DEVNULL
+    command = (sys.executable, "-m", "dflash_console", *words)
+    done = await asyncio.create_subprocess_exec(*command, stdin=null, stdout=null, stderr=null)
+    try:
+        await done.wait()
+    except asyncio.CancelledError:
+        done.terminate()
+        await done.wait()
+        raise
 
 
-_TEXT = re.compile(r'<text class="([^"]*)" x="([\d.]+)" y="([\d.]+)" textLength="([\d.]+)"([^>]*)>([^<]*)</text>')
+@contextlib.asynccontextmanager
+async def busy(*host: str) -> AsyncIterator[None]:
+    """Short prompts about code, one after the other, while the block runs."""
+
+    async def fire() -> None:
+        while True:
+            await console(*host, "prompt", "--suite", "coding", "--n", "1", "--max-tokens", "160")
+
+    task = asyncio.create_task(fire())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
-def _braille_apart(svg: str) -> str:
-    """Curves a cell at a time in a font that has Braille: the PNG renderer takes one font for a whole text."""
-
-    def split(match: re.Match[str]) -> str:
-        kind, x, y, length, rest, text = match.groups()
-        if not re.search("[\u2800-\u28ff]", text):
-            return match.group(0)
-        cells = re.findall(r"&#?\w+;|.", text)
-        width = float(length) / len(cells)
-        return "".join(
-            f'<text class="{kind}" x="{float(x) + index * width:.1f}" y="{y}" textLength="{width:.1f}"{rest} '
-            f'style="font-family: DejaVu Sans">{cell}</text>'
-            for index, cell in enumerate(cells)
-            if cell not in ("&#160;", " ")
-        )
-
-    return _TEXT.sub(split, svg)
+async def change(app: ConsoleApp, pilot: Pilot[None], **settings: str | int) -> None:
+    """Apply settings as somebody at the keyboard would, and leave the report on the screen."""
+    app.operations.propose(settings)
+    await wait(lambda: len(app.screen_stack) == 2, "the plan")
+    await pilot.press("enter")
+    await wait(lambda: bool(app.model.busy), "the change begun")
+    await wait(lambda: not app.model.busy, "the change")
+    await pilot.pause(0.3)
 
 
-async def take(app: ConsoleApp, pilot: Pilot[None]) -> None:
-    """Confirmed engine, prompts, a hot change, the playground, a tree. Screens that show this machine's paths are left out."""
+async def take_dashboard(app: ConsoleApp, pilot: Pilot[None]) -> None:
+    """Plain decoding for the baseline, then DDTREE by a restart, then a larger tree while prompts run."""
+    await wait(lambda: app.model.state is not None and bool(app.model.state.ready) and not app.model.busy, "a ready engine")
+    await pilot.press("p")
+    await prompt(app, pilot)
+    await pilot.press("escape")
+    await change(app, pilot, algorithm="DDTREE", tree_budget=8)
+    save(app, "apply")
+    await pilot.press("escape")
+    async with busy():
+        await pilot.pause(17)
+        await change(app, pilot, tree_budget=16)
+        await pilot.press("escape")
+        await pilot.pause(15)
+    await pilot.press("p")
+    await prompt(app, pilot)
+    await pilot.pause(0.6)
+    save(app, "dashboard")
+    await pilot.press("escape")
+
+
+async def prompt(app: ConsoleApp, pilot: Pilot[None]) -> None:
+    """The example prompt in the dock, to its end."""
+    await pilot.press("enter")
+    await wait(lambda: app.pane.query_one("#dock").running, "a prompt")  # type: ignore[attr-defined]
+    await wait(lambda: not app.pane.query_one("#dock").running, "its answer")  # type: ignore[attr-defined]
+
+
+async def take_playground(app: ConsoleApp, pilot: Pilot[None]) -> None:
+    """An answer in the playground, its comparison with plain decoding, and a tree."""
 
     def subtitle() -> str:
         return str(app.query_one("#answer").border_subtitle)
 
-    await wait(lambda: app.model.drift.words == "✓ confirmed" and not app.model.busy, "a confirmed engine")
-    await pilot.press("p")
-    for budget in (None, "b", "b"):
-        if budget is not None:
-            await pilot.press("escape", budget, "a")
-            await wait(lambda: len(app.screen_stack) == 2, "the plan")
-            await pilot.press("enter")
-            await wait(lambda: not app.model.busy, "the change")
-            await pilot.pause(0.3)
-            save(app, "apply")
-            await pilot.press("escape", "p")
-        await pilot.press("enter")
-        await wait(lambda: app.pane.query_one("#dock").running, "a prompt")  # type: ignore[attr-defined]
-        await wait(lambda: not app.pane.query_one("#dock").running, "its answer")  # type: ignore[attr-defined]
-    await pilot.pause(1.2)
-    save(app, "dashboard")
-    await pilot.press("escape", "5", "enter")
+    await pilot.press("5", "enter")
     await wait(lambda: "verifies" in str(app.query_one("#answer").border_title), "an answer")
     await pilot.pause(0.5)
     save(app, "playground")
@@ -114,18 +146,81 @@ async def take(app: ConsoleApp, pilot: Pilot[None]) -> None:
     await pilot.press("escape")
 
 
-async def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="ddtree-pictures-") as folder:
-        os.environ["DDTREE_HOME"] = folder
-        paths = default_paths()
+async def dashboard() -> None:
+    """The pictures of one engine on this machine. Screens that show this machine's paths are left out."""
+    paths = default_paths()
+    try:
+        await console("start", "--yes")
+        await console("apply", "--set", "algorithm=PLAIN", "--restart", "--yes")
         app = ConsoleApp(lambda: open_link(Config(), paths, None, None))
-        try:
-            async with app.run_test(size=SIZE) as pilot:
-                await take(app, pilot)
-        finally:
-            stop = await asyncio.create_subprocess_exec(sys.executable, "-m", "dflash_console", "stop", "--yes")
-            await stop.wait()
+        async with app.run_test(size=SIZE) as pilot:
+            await take_dashboard(app, pilot)
+            await take_playground(app, pilot)
+    finally:
+        await console("stop", "--yes")
+
+
+def know(home: Path, hosts: list[TestHost]) -> None:
+    """SSH and configuration files by which the console knows the hosts by name."""
+    notes = {"gpu-a": "eight GPUs, first rack", "gpu-b": "for trials", "gpu-c": "eight GPUs, second rack"}
+    (home / ".ssh").mkdir(mode=0o700)
+    blocks = [
+        f"Host {host.name}\n HostName 127.0.0.1\n Port {host.port}\n User root\n IdentityFile {host.key}\n" for host in hosts
+    ]
+    (home / ".ssh/config").write_text("".join(blocks))
+    (home / ".ssh/known_hosts").write_text("".join(host.known_hosts_line() for host in hosts))
+    config = default_paths().config_file
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text("".join(f'[hosts.{host.name}]\nunit = "ddtree"\nnote = "{notes[host.name]}"\n' for host in hosts))
+
+
+async def hosts(home: Path) -> None:
+    """All hosts at a glance: one busy, one whose unit file was changed under the engine, one that is cut off."""
+    with contextlib.ExitStack() as stack:
+        gpu_a, gpu_b, gpu_c = (stack.enter_context(TestHost.boot(name)) for name in ("gpu-a", "gpu-b", "gpu-c"))
+        ports = [free_port() for _ in range(3)]
+        for host, port, budget in zip((gpu_a, gpu_b, gpu_c), ports, ("16", "8", "8"), strict=True):
+            host.exec("systemctl", "start", host.install_engine(*DDTREE, budget, port=port))
+        know(home, [gpu_a, gpu_b, gpu_c])
+        paths = default_paths()
+        config = load_config(paths.config_file).config
+        fleet = LiveFleet(config, paths)
+        app = ConsoleApp(lambda: fleet.open("gpu-a", None), host="gpu-a", fleet=fleet)
+        async with app.run_test(size=HOSTS_SIZE) as pilot:
+            await wait(lambda: app.model.drift.words == "✓ confirmed", "gpu-a confirmed")
+            await pilot.press("7")
+            # The host on the other screens is not looked at twice.
+            await wait(
+                lambda: sum(view.state is not None and view.state.ready for view in fleet.views()) == 2, "the other engines"
+            )
+            await pilot.press("up")
+            async with busy("--host", "gpu-a"), busy("--host", "gpu-b"), busy("--host", "gpu-c"):
+                await pilot.pause(HOSTS_BUSY_S)
+                gpu_b.install_engine(*DDTREE, "12", port=ports[1])
+                gpu_c.cut()
+                await wait(
+                    lambda: any(view.link is not None and view.link.status is LinkStatus.LOST for view in fleet.views()),
+                    "gpu-c cut off",
+                )
+                await pilot.pause(8)
+                save(app, "hosts")
+            gpu_c.heal()
+
+
+async def main(wanted: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="ddtree-") as folder:
+        # The model stays where it is; all else is the pictures' own.
+        os.environ[CACHE_VARIABLE] = str(cache_folder())
+        os.environ.pop("SSH_AUTH_SOCK", None)
+        os.environ["DDTREE_HOME"] = os.environ["HOME"] = folder
+        if wanted in ("dashboard", ""):
+            await dashboard()
+        if wanted in ("hosts", ""):
+            if reason := missing_requirements():
+                print(f"no picture of hosts: {reason}", file=sys.stderr)
+            else:
+                await hosts(Path(folder))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(" ".join(sys.argv[1:])))

@@ -148,7 +148,7 @@ async def test_all_hosts_are_seen_at_a_glance() -> None:
         rows = {line[3:].split()[0]: line for line in table(app).split("\n") if not line.startswith("     ")}
         assert "running" in rows["gpu-a"]
         assert "DDTREE b8 k4" in rows["gpu-a"]
-        assert "▆▆ ██" in rows["gpu-a"]
+        assert "▆▅▆ ███" in rows["gpu-a"], "with the gap of its restart"
         assert "✓ confirmed" in rows["gpu-a"]
         assert "link lost" in rows["gpu-b"]
         assert "✗ 2 drift" in rows["gpu-b"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.text import Text
 from textual import events
@@ -20,6 +20,9 @@ from .cursor_rows import CursorRows
 
 COLOURS = {Tone.GOOD: "success", Tone.BUSY: "accent", Tone.BAD: "error", Tone.WARN: "warning", Tone.QUIET: "quiet"}
 CURVE_S = 900.0
+CURSOR_CELLS = 3
+MORE_CURVE = 20
+"""Cells that the throughput's curve takes of those that no column needs: half a minute a cell where there is room."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,9 @@ class HostTable(CursorRows[HostView], can_focus=True, inherit_bindings=False):
         if not self._rows:
             return []
         shown = {name: column for name, column in _COLUMNS.items() if width >= column.least}
+        curve = shown["decode curve"]
+        spare = width - CURSOR_CELLS - sum(column.cells for column in shown.values())
+        shown["decode curve"] = replace(curve, cells=curve.cells + max(0, min(MORE_CURVE, spare)))
         heading = Text("   ", style="dim", no_wrap=True)
         for column in shown.values():
             heading.append(column.title.ljust(column.cells))
