@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from .replace_file import replace_command
 from .transport import Completed, FileStat, HostError, HostFileError
 
 FILE_TIMEOUT_S = 60.0
@@ -16,28 +17,6 @@ class Run(Protocol):
     ) -> Completed: ...
 
 
-# It takes no notice of the request to end: that comes with the end of the input, by which it ends anyway and cleans up, while
-# dash sometimes dies of a signal without its EXIT trap.
-_WRITE = r"""
-path=$1 mode=$2 size=$3
-if [ -L "$path" ]; then path=$(readlink -f -- "$path") || { echo "the symbolic link leads nowhere" >&2; exit 1; }; fi
-case $path in */*) folder=${path%/*}/ ;; *) folder=./ ;; esac
-trap '' HUP INT TERM
-new=$(mktemp --suffix=.new -- "$folder.${path##*/}.XXXXXX") || exit 1
-trap 'rm -f -- "$new"' EXIT
-cat > "$new" || exit 1
-[ "$(stat -c %s -- "$new")" = "$size" ] || { echo "only a part of it arrived" >&2; exit 1; }
-if [ -e "$path" ]; then
-  [ "$(stat -c %u:%g -- "$path")" = "$(stat -c %u:%g -- "$new")" ] || chown --reference="$path" -- "$new" || exit 1
-  chmod --reference="$path" -- "$new" || exit 1
-else
-  chmod "$mode" -- "$new" || exit 1
-fi
-sync -- "$new" || exit 1
-mv -fT -- "$new" "$path" || exit 1
-trap - EXIT
-sync -- "$folder" 2>/dev/null || :
-"""
 _REMOVE = r"""
 rm -f -- "$1" || exit 1
 case $1 in */*) sync -- "${1%/*}/" 2>/dev/null ;; esac || :
@@ -83,7 +62,7 @@ async def mtimes(run: Run, paths: Sequence[str]) -> dict[str, float | None]:
 
 
 async def write(run: Run, path: str, data: bytes, mode: int) -> None:
-    argv = ["/bin/sh", "-c", _WRITE, "write", path, f"{mode:o}", str(len(data))]
+    argv = replace_command(path, len(data), mode)
     done = await run(argv, stdin=data, shown=("write", path, f"{len(data)} bytes"), changes=True)
     if not done.ok:
         raise _failed("write", path, done)

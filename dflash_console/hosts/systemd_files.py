@@ -11,28 +11,11 @@ from ..evidence.unit_command import EnvText, UnitFiles, specifier_values
 from ..evidence.unit_order import UnitLayout, drop_in_folders, lay_out, unit_candidates
 from ..evidence.unit_specifiers import BY_NAME, replace_specifiers, specifier_letters
 from ..evidence.unit_words import variables_in
+from .replace_file import replace_command
 from .systemd_manager import Manager, ManagerFacts, said
 from .transport import HostFileError
 
 _GLOB = frozenset("*?[")
-# One process writes beside the file, keeps owner and mode of one that exists, and renames: a reader sees the old text or the new.
-_WRITE = """
-set -eu
-umask 077
-target=$1 mode=$2
-folder=$(dirname -- "$target")
-[ -d "$folder" ] || mkdir -m 755 -p -- "$folder"
-if [ -L "$target" ]; then target=$(readlink -f -- "$target"); folder=$(dirname -- "$target"); fi
-new=$(mktemp -- "$folder/.ddtree-console.XXXXXX")
-trap 'rm -f -- "$new"' EXIT
-cat > "$new"
-if [ -e "$target" ]; then chown --reference="$target" -- "$new"; chmod --reference="$target" -- "$new"
-else chmod "$mode" -- "$new"; fi
-sync -- "$new"
-mv -f -- "$new" "$target"
-trap - EXIT
-sync -- "$folder"
-"""
 _SPECIFIERS = """
 for x in o:ID w:VERSION_ID B:BUILD_ID W:VARIANT_ID A:IMAGE_VERSION M:IMAGE_ID; do
   v=$( (. /etc/os-release; eval "printf %s \\"\\${${x#*:}:-}\\"") 2>/dev/null) || v=
@@ -117,8 +100,9 @@ class UnitFileStore:
         if text is None:
             done = await self._manager.run_root(["rm", "-f", "--", path], changes=True)
         else:
-            argv = ["sh", "-c", _WRITE, "sh", path, f"{mode:o}"]
-            done = await self._manager.run_root(argv, stdin=text.encode(), changes=True)
+            data = text.encode()
+            argv = replace_command(path, len(data), mode, folder_mode=0o755)
+            done = await self._manager.run_root(argv, stdin=data, changes=True)
         if not done.ok:
             why = said(done)
             raise HostFileError(

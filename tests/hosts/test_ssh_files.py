@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 
 from dflash_console.hosts.local import LocalTransport
+from dflash_console.hosts.replace_file import replace_command
 from dflash_console.hosts.ssh_command import command_script, login_line
-from dflash_console.hosts.ssh_files import _WRITE
 from dflash_console.hosts.transport import HostFileError, Transport
 from tests.hosts.ssh_home import SshHome, over_ssh, ssh_home  # noqa: F401
 from tests.testhost import TestHost
@@ -99,7 +99,7 @@ async def test_a_write_that_is_cut_short_changes_nothing_and_leaves_nothing(fold
     path = f"{folder}/unit"
     testhost.path(path).write_text("old")
     # What a dying connection does: the input ends before all of it has come.
-    argv = ["/bin/sh", "-c", _WRITE, "write", path, "644", "1000"]
+    argv = replace_command(path, 1000, 0o644)
     script = command_script(argv, "mark", stdin_size=1000, timeout=5)
     testhost.exec("sh", "-c", login_line(script), stdin=b"x" * 600, check=False)
     assert testhost.path(path).read_text() == "old"
