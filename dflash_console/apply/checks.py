@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..evidence.file_edits import text_digest
 from ..formats import counted
+from ..hosts.service import RunState
 from ..hosts.transport import HostFileError
 from ..plan import Mode, Plan
 from ..session import HostSession
@@ -13,11 +14,12 @@ from .undo import call_off_foreign, foreign_timer
 from .writing import texts_now
 
 
-async def check_plan(session: HostSession, plan: Plan, operation: Operation, *, rolling_back: bool) -> None:
+async def check_plan(session: HostSession, plan: Plan, operation: Operation, what: str) -> None:
     """The first stage of every operation.
 
     Args:
-        rolling_back: the operation is a roll-back, which calls an earlier change's timer off instead of waiting for it.
+        what: ``apply``, ``restart``, ``start`` or ``rollback``. A roll-back calls an earlier change's timer off instead of
+            waiting for it; a start is for a service that does not run.
 
     Raises:
         StageFailed: with REFUSED; nothing was changed.
@@ -35,8 +37,11 @@ async def check_plan(session: HostSession, plan: Plan, operation: Operation, *, 
             if found != digest:
                 raise StageFailed(Verdict.REFUSED, f"{path} was changed since the plan was made; plan again")
         await _same_files(session, plan)
-        await _no_timer(session, rolling_back=rolling_back)
+        await _no_timer(session, rolling_back=what == "rollback")
         state = await session.service.state()
+        if what == "start" and state.state in (RunState.RUNNING, RunState.STARTING):
+            running = f"{session.unit} was started meanwhile (process {state.main_pid}); use restart to start it anew"
+            raise StageFailed(Verdict.REFUSED, running)
         if plan.mode is Mode.HOT and state.invocation_id != plan.invocation_id:
             raise StageFailed(Verdict.REFUSED, "the engine was restarted since the plan was made; plan again")
         warned = f", {counted(len(plan.warnings), 'warning')}" if plan.warnings else ""

@@ -123,7 +123,7 @@ class _Run:
         )
 
     async def _change(self, *, rollback: bool, drain: bool) -> ApplyResult:
-        await check_plan(self._session, self._plan, self._operation, rolling_back=self._what == "rollback")
+        await check_plan(self._session, self._plan, self._operation, self._what)
         if self._plan.mode is Mode.HOT:
             return await self._hot(rollback=rollback)
         return await self._restart(rollback=rollback, drain=drain)

@@ -124,5 +124,6 @@ class Timeouts:
     drain: float = 120.0
     hot: float = 5.0
     """For a hot change to show in the log and in the engine's report."""
-    link: float = 120.0
-    """For a lost link to come back, in a step that has no time of its own."""
+    link: float = 60.0
+    """For a lost link to come back, in a step that has no time of its own: 24 s until a dead one is noticed, and some tries. The
+    lock on the host outlives a dead link by 90 s, so what is waited for longer might go on beside another console's change."""

@@ -15,7 +15,7 @@ from ..evidence.journal import LogLine
 from ..evidence.process import parse_process
 from ..hosts import proc
 from ..hosts.service import RunState, Service, ServiceState
-from ..hosts.transport import HostError, HostFileError, HostUnreachable, Transport
+from ..hosts.transport import HostError, HostFileError, HostTimeout, HostUnreachable, Transport
 from .judge import shown_text
 from .operation import StageNotes
 from .patience import Patience
@@ -89,11 +89,23 @@ async def ask_for_restart(service: Service, before: Before, patience: Patience, 
         except HostUnreachable as error:
             await patience.wait(str(error), begun, begun + timeout)
             state = await patience.ask(service.state, until=begun + timeout)
-            moving = state.state in (RunState.STARTING, RunState.STOPPING)
-            if moving or state.invocation_id != before.invocation_id:
+            if _moves(state, before):
                 return
         except HostError as error:
+            if isinstance(error, HostTimeout) and await _under_way(service, before):
+                return
             raise StageFailed(Verdict.NO_RESTART, str(error), await manager_lines(service, before)) from error
+
+
+async def _under_way(service: Service, before: Before) -> bool:
+    """Whether a request that was not answered in time was heard all the same."""
+    with contextlib.suppress(HostError):
+        return _moves(await service.state(), before)
+    return False
+
+
+def _moves(state: ServiceState, before: Before) -> bool:
+    return state.state in (RunState.STARTING, RunState.STOPPING) or state.invocation_id != before.invocation_id
 
 
 async def await_restart(

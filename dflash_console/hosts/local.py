@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 
-from .transport import CommandLog, Completed, FileStat, HostError, HostFileError, Link, LinkStatus
+from .transport import CommandLog, Completed, FileStat, HostError, HostFileError, HostTimeout, Link, LinkStatus
 
 _NOT_STARTED = 127
 """The status that a shell gives a command that it could not start: SSH records the same."""
@@ -47,7 +47,7 @@ class LocalTransport:
         except TimeoutError:
             await _end(process)
             self._commands.add(argv, None, time.monotonic() - begun, changes=changes)
-            raise HostError(f"{argv[0]} did not end within {timeout:g} s and was stopped") from None
+            raise HostTimeout(f"{argv[0]} did not end within {timeout:g} s and was stopped") from None
         except asyncio.CancelledError:
             await _end(process)
             self._commands.add(argv, None, time.monotonic() - begun, changes=changes)

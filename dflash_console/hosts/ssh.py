@@ -26,7 +26,7 @@ from .ssh_sessions import (
     open_session,
     outcome,
 )
-from .transport import CommandLog, Completed, FileStat, HostError, HostUnreachable, Link
+from .transport import CommandLog, Completed, FileStat, HostError, HostTimeout, HostUnreachable, Link
 
 RETRY_SESSION_S = 0.2
 PATIENT_TRIES = 5
@@ -167,7 +167,7 @@ class SshTransport:
                     await close_channel(session)
             status = outcome(session, shown[0], self._name)
         except TimeoutError:
-            raise HostError(f"{shown[0]} on {self._name} did not end within {timeout:g} s and was stopped") from None
+            raise HostTimeout(f"{shown[0]} on {self._name} did not end within {timeout:g} s and was stopped") from None
         finally:
             self._commands.add(shown, status, time.monotonic() - begun, changes=changes)
         out, err = session.out.data, session.err.data

@@ -16,7 +16,7 @@ from typing import Literal
 from ..evidence.shell import split_shell
 from ..evidence.unit_order import object_path
 from .systemd_state import PROPERTIES, parse_show
-from .transport import Completed, HostError, Transport
+from .transport import Completed, HostError, HostTimeout, Transport
 
 Scope = Literal["system", "user"]
 _QUIET = ("--no-pager", "--no-ask-password")
@@ -35,6 +35,10 @@ _DROPPED = (
     b"Remote peer disconnected",
 )
 """What a question meets when systemd is re-executed while it is asked."""
+QUEUE_S = 30.0
+"""For a job to be queued: systemctl gives up on a manager that does not answer after 25 s by itself (sd_bus_call(3))."""
+COMMAND_S = 90.0
+"""For a verb that is waited for: daemon-reload runs every generator, and systemctl gives it 90 s."""
 REEXEC_S = 5.0
 REEXEC_PAUSE_S = 0.2
 
@@ -149,12 +153,14 @@ class Manager:
         pairs = (entry.partition("=") for entry in environment)
         return LoadedCommand(tuple(commands[-1][1]), {name: value for name, _, value in pairs})
 
-    async def command(self, *words: str, timeout: float = 90.0) -> None:
+    async def command(self, *words: str) -> None:
         """A verb that changes something (``--no-block restart UNIT``).
 
         Raises:
+            HostTimeout: the manager does not answer; it may still do what was asked.
             HostError: it is not allowed, or the manager refuses it.
         """
+        timeout = QUEUE_S if "--no-block" in words else COMMAND_S
         plain = await self.systemctl(*words)
         done = await self.transport.run(await self.root(plain) or plain, timeout=timeout, changes=True)
         if done.ok:
@@ -168,7 +174,7 @@ class Manager:
                 if again.ok:
                     return
             raise HostError(f"{self._name(words)} is not allowed: {why}; and sudo says: {said(again)}")
-        raise HostError(f"{self._name(words)} failed: {why}")
+        raise (HostTimeout if "timed out" in why else HostError)(f"{self._name(words)} failed: {why}")
 
     def _name(self, words: Sequence[str]) -> str:
         verb = " ".join(word for word in words if not word.startswith("--"))

@@ -23,6 +23,10 @@ class HostUnreachable(HostError):
     """The host does not answer at all."""
 
 
+class HostTimeout(HostError):
+    """A command did not end in its time and was stopped: whether it did what it was for is not known."""
+
+
 class HostFileError(HostError):
     """A file on a host could not be read or written."""
 
@@ -132,7 +136,8 @@ class Transport(Protocol):
         """Run a command to its end. A status other than 0 is returned, not raised.
 
         Raises:
-            HostError: it could not be started, or did not end within ``timeout`` seconds (it is then ended).
+            HostTimeout: it did not end within ``timeout`` seconds (it is then ended).
+            HostError: it could not be started.
         """
 
     def stream(self, argv: Sequence[str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from dflash_console.apply import StageEvent, StageStatus, Timeouts, Verdict, apply_plan
+from dflash_console.apply.control import plan_restart
 from dflash_console.config import Config, Sampling
 from dflash_console.evidence.server import in_effect_reading
 from dflash_console.hosts import proc
@@ -333,6 +334,17 @@ async def test_a_file_that_changed_after_the_plan_is_not_overwritten(make_unit: 
         assert result.verdict is Verdict.REFUSED
         assert "changed since the plan was made" in result.reason
         assert unit.file.read_text().endswith("# by a colleague\n")
+
+
+async def test_a_start_that_waited_for_a_colleagues_does_not_restart_the_engine(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit()
+    async with session_on(tmp_path) as session:
+        plan = await plan_restart(session)
+        first = await started(session)
+        result = await apply_plan(session, plan, what="start", timeouts=FAST)
+        assert result.verdict is Verdict.REFUSED
+        assert "was started meanwhile" in result.reason
+        assert (await session.service.state()).invocation_id == first.invocation_id
 
 
 async def test_two_people_cannot_apply_at_once(make_unit: MakeUnit, tmp_path: Path) -> None:

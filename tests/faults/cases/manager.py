@@ -262,6 +262,17 @@ async def bus_hangs(scene: Scene) -> Ended:
 
 
 @fault(
+    "manager-bus-answers-nobody",
+    Where.MANAGER,
+    "systemd does the restart, and the one who asked for it never gets an answer",
+    Verdict.CONFIRMED,
+)
+async def bus_answers_nobody(scene: Scene) -> Ended:
+    scene.pretend("systemctl", 'case " $* " in *" restart "*) REAL "$@"; sleep 600;; esac; exec REAL "$@"')
+    return await scene.console.apply()
+
+
+@fault(
     "manager-kernel-kills-it",
     Where.MANAGER,
     "the new start is killed by SIGKILL, as the kernel does when memory runs out",
