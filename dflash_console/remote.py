@@ -49,11 +49,14 @@ async def _named(transport: Transport, unit: str) -> tuple[str, Scope]:
         unit = full_name(unit)
     except HostError as error:
         raise NoSuchUnit(str(error)) from None
-    if (await Manager(transport, "system").show(unit)).get("LoadState") != "not-found":
-        return unit, "system"
+    # An alias is the same unit: by its own name everybody meets at the same lock, files and journal.
+    shown = await Manager(transport, "system").show(unit)
+    if shown.get("LoadState") != "not-found":
+        return shown.get("Id") or unit, "system"
     try:
-        if (await Manager(transport, "user").show(unit)).get("LoadState") != "not-found":
-            return unit, "user"
+        shown = await Manager(transport, "user").show(unit)
+        if shown.get("LoadState") != "not-found":
+            return shown.get("Id") or unit, "user"
     except HostUnreachable:
         raise
     except HostError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 
 from ..evidence.journal import LogLine
 from ..evidence.unit_drop_in import NAME
@@ -21,7 +20,7 @@ from .systemd_audit import append_audit_line
 from .systemd_config import UnitConfiguration
 from .systemd_files import UnitFileStore
 from .systemd_jobs import UnitJobs
-from .systemd_lock import hold_lock
+from .systemd_lock import UnitLock, hold_lock
 from .systemd_manager import Manager, Scope, said_lines
 from .systemd_rollback import RollbackTimer
 from .systemd_state import service_state
@@ -54,6 +53,7 @@ class SystemdService:
         self._journal = Journal(transport, self._unit, scope=scope, sudo=scope == "system")
         self._home = self._folder = ""
         self._read: UnitConfiguration | None = None
+        self._lock: UnitLock | None = None
 
     @property
     def unit(self) -> str:
@@ -115,6 +115,7 @@ class SystemdService:
         return await self._files.read(path)
 
     async def write(self, edits: Sequence[FileEdit]) -> None:
+        await self._still_ours()
         for edit in edits:
             if await self._text_now(edit.path) != edit.old:
                 raise HostError(
@@ -167,18 +168,22 @@ class SystemdService:
 
     def rollback_timer(self) -> RollbackTimer:
         """The timer on the host that puts a configuration back unless it is called off."""
-        return RollbackTimer(self._manager, self._unit, author=self._author)
+        return RollbackTimer(self._manager, self._unit, author=self._author, may_change=self._still_ours)
 
     async def reload(self) -> None:
+        await self._still_ours()
         await self._manager.command("daemon-reload")
 
     async def start(self) -> None:
+        await self._still_ours()
         await self._jobs.start()
 
     async def stop(self, *, timeout: float = 60.0) -> None:
+        await self._still_ours()
         await self._jobs.stop(timeout=timeout)
 
     async def restart(self) -> None:
+        await self._still_ours()
         await self._jobs.restart()
 
     async def cursor(self) -> str:
@@ -196,8 +201,19 @@ class SystemdService:
     async def lines(self, *, invocation_id: str | None = None, limit: int = 5_000) -> tuple[LogLine, ...]:
         return await self._journal.lines(invocation_id=invocation_id, limit=limit)
 
-    def lock(self, holder: str) -> AbstractAsyncContextManager[None]:
-        return hold_lock(self._manager, self._unit, f"{holder} ({self._author})" if self._author else holder)
+    @contextlib.asynccontextmanager
+    async def lock(self, holder: str) -> AsyncIterator[None]:
+        async with hold_lock(self._manager, self._unit, f"{holder} ({self._author})" if self._author else holder) as lock:
+            self._lock = lock
+            try:
+                yield
+            finally:
+                self._lock = None
+
+    async def _still_ours(self) -> None:
+        """Before a change within a lock. Raises: HostError: somebody else took the unit over."""
+        if self._lock is not None:
+            await self._lock.assure()
 
     async def close(self) -> None:
         await self._journal.close()

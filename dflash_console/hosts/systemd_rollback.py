@@ -6,6 +6,7 @@ It depends on nothing but the host, and outlives a reboot of it (see ``systemd_r
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..evidence.file_edits import Texts
@@ -27,7 +28,11 @@ class ArmedRollback:
 class RollbackTimer:
     """Arms and calls off the timer of one unit."""
 
-    def __init__(self, manager: Manager, unit: str, *, author: str = "") -> None:
+    def __init__(
+        self, manager: Manager, unit: str, *, author: str = "", may_change: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """``may_change``: raises HostError when the unit is no longer this console's to change."""
+        self._may_change = may_change
         self._manager = manager
         self._unit = unit
         self._author = author
@@ -51,6 +56,7 @@ class RollbackTimer:
             why = (await self._manager.facts()).elevation.why_not
             raise HostError(f"a roll-back timer on {self._manager.transport.name} takes root's rights: {why}")
         await self._must_linger()
+        await self._still_ours()
         folder, units = await self._folder(), await self._units()
         script = script_text(
             restore,
@@ -80,6 +86,7 @@ class RollbackTimer:
         Raises:
             HostError: the host does not answer, so whether it fires is not known.
         """
+        await self._still_ours()
         done = await self._manager.run_root(["sh", "-c", DISARM, "sh", await self._folder(), self._name], changes=True)
         answer = done.stdout.decode("utf-8", "replace").strip()
         if answer not in ("off", "fired", "none"):
@@ -102,6 +109,10 @@ class RollbackTimer:
         folder = await self._folder()
         argv = ["sh", "-c", '[ -e "$1.fired" ] || [ -e "$1.done" ]', "sh", f"{folder}/{self._name}"]
         return (await self._manager.run_root(argv)).ok
+
+    async def _still_ours(self) -> None:
+        if self._may_change is not None:
+            await self._may_change()
 
     async def _start_timer(self) -> None:
         try:

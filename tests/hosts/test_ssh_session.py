@@ -90,6 +90,10 @@ async def test_without_an_engine_and_with_several_the_user_is_told(gpu: TestHost
     session = await open_session("prod", "two", config=config, paths=paths)
     assert (session.host, session.unit, session.embedded) == ("prod", "two.service", False)
     await session.close()
+    gpu.exec("sh", "-c", "ln -s two.service /etc/systemd/system/second.service; systemctl daemon-reload")
+    session = await open_session("prod", "second", config=config, paths=paths)
+    assert session.unit == "two.service", "by an alias everybody meets at the same lock and the same files"
+    await session.close()
 
 
 async def test_an_unknown_key_is_asked_about_only_where_somebody_can_answer(
