@@ -1,8 +1,8 @@
 """Lines of an engine's log → events, by key and never by position.
 
 The shapes differ between releases, forks and log collectors; unknown keys are kept or ignored, missing ones stay unknown.
-Prefixes: ``[date time]`` with ranks (``DP5 TP5``, ``TP0 EP0``), ``[time]`` alone, ``(Name pid=…)``, a container's
-``name  | `` and RFC 3339 stamps in front.
+Prefixes: ``[date time]`` with ranks (``DP5 TP5``, ``ATTN_CP0 MOE_DP1 TP0 EP0``), ``[time]`` alone; in front of them
+``(Name pid=…)``, a container's ``name  | ``, RFC 3339 and syslog stamps, ``program[pid]:``, ``[pod/name/container]``.
 """
 
 from __future__ import annotations
@@ -43,10 +43,14 @@ from .values import real, whole, whole_of
 _PREFIX = re.compile(
     r"(?:[\w.-]+\s+\|\s+)?"
     r"(?:\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)\s+)?"
+    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ )?"
+    r"(?:[\w./-]+(?:\[\d+\])?:\s+)?"
+    r"(?:\[[A-Za-z][\w./:-]{0,80}\]:?\s*)?"
     r"(?:\([\w:.-]+ pid=[^)]*\)\s*)?"
-    r"\[(?P<stamp>(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<ranks>(?: [A-Z]{2}\d+)*)\]\s*"
+    r"\[(?P<stamp>(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<ranks>(?: [A-Z_]{2,16}\d+)*)\]\s*"
 )
-_RANK = re.compile(r"(DP|TP|EP|PP)(\d+)")
+_RANK = re.compile(r" (DP|TP|EP|PP)(\d+)")
+"""Kinds of ranks that are told apart; engines have more (``ATTN_CP0``)."""
 _LEVEL = re.compile(r"(?:WARNING|INFO|ERROR|DEBUG|CRITICAL):?\s+")
 
 _PAIR = re.compile(r"(?P<key>#?[A-Za-z][\w .#-]{0,60}?(?: \([^)]{0,40}\))?)\s{0,4}:\s*(?P<value>[^,]*)(?:,\s*|$)")

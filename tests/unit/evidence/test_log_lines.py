@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_console.evidence.log_events import (
+    NO_RANK,
     AccessLine,
     DDTreeWorker,
     DecodeBatch,
@@ -24,6 +25,7 @@ from dflash_console.evidence.log_events import (
     ModelPart,
     Other,
     PrefillBatch,
+    Rank,
     Ready,
     SchedulerSummary,
     ServerArgsLine,
@@ -82,6 +84,24 @@ def test_a_decode_line_behind_a_progress_bar_is_still_read() -> None:
     assert isinstance(decode.event, DecodeBatch)
     assert decode.event.accept_len == 3.10
     assert isinstance(read_event(line), DecodeBatch)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "rank"),
+    [
+        ("[2026-02-01 10:00:00 DP0 PP1 ATTN_CP2 MOE_DP3 TP4 EP5]", Rank(dp=0, tp=4, ep=5, pp=1)),
+        ("[2026-02-01 10:00:00 ATTN_CP2 MOE_DP3]", NO_RANK),
+        ("Feb  1 10:00:00 gpu-a sglang[4711]: [2026-02-01 10:00:00 TP0]", Rank(tp=0)),
+        ("sglang[4711]: [2026-02-01 10:00:00 TP0]", Rank(tp=0)),
+        ("[pod/sgl-0/sglang] [2026-02-01 10:00:00 TP0]", Rank(tp=0)),
+        ("[rank0]: [2026-02-01 10:00:00 TP0]", Rank(tp=0)),
+        ("gpu-a: [2026-02-01 10:00:00 TP0]", Rank(tp=0)),
+    ],
+)
+def test_whatever_a_collector_puts_in_front_a_decode_line_is_read(prefix: str, rank: Rank) -> None:
+    (read,) = read_events(f"{prefix} Decode batch. #running-req: 3, gen throughput (token/s): 250.31")
+    assert isinstance(read.event, DecodeBatch)
+    assert (read.event.running, read.event.throughput, read.rank, read.stamp) == (3, 250.31, rank, "2026-02-01 10:00:00")
 
 
 def test_a_coloured_line_is_read_like_a_plain_one() -> None:
