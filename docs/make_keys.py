@@ -18,6 +18,20 @@ GROUPS = {
     "Logs": ("log",),
     "Playground": ("playground",),
     "Hosts": ("hosts",),
+    "Dialogs": (
+        "dialog",
+        "plan",
+        "apply",
+        "unfinished",
+        "profiles",
+        "hostkey",
+        "addhost",
+        "choose",
+        "suites",
+        "compare",
+        "tree",
+        "commands",
+    ),
 }
 """Title → first parts of the actions' names."""
 

@@ -27,8 +27,8 @@ class AddHostScreen(Dialog[NewHost]):
     """Four fields; ``tab`` walks them, ``enter`` adds."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab,down", "step(1)", "next field", show=True, id="addhost.next", priority=True),
-        Binding("shift+tab,up", "step(-1)", "", show=False, id="addhost.previous", priority=True),
+        Binding("tab,down", "step(1)", "next field", show=True, id="addhost.next", tooltip="the next field", priority=True),
+        Binding("shift+tab,up", "step(-1)", "", show=False, id="addhost.previous", tooltip="the field before", priority=True),
     ]
 
     def __init__(self, address: str = "") -> None:

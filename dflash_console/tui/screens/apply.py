@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.timer import Timer
 from textual.widgets import Static
 
 from ... import formats
 from ...evidence.terminal_text import clean_line
+from ..keymap import key_binding
 from .dialog import Dialog, ScrollText
 from .pane import app_of
 
@@ -36,9 +37,11 @@ class ApplyScreen(Dialog[None]):
     """Stages as they happen. Leaving it stops nothing: the operation goes on, and the header says so."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("x", "stop_waiting", "stop waiting", show=True, id="apply.stop_waiting"),
-        Binding("u", "rollback", "roll back", show=True, id="apply.rollback"),
-        Binding("enter", "leave", "close", show=False, id="apply.close"),
+        key_binding(
+            "apply.stop_waiting", "x", "stop_waiting", "stop waiting", "stop waiting; what was asked of the host goes on there"
+        ),
+        key_binding("apply.rollback", "u", "rollback", "roll back", "roll back to the last confirmed configuration"),
+        key_binding("apply.close", "enter", "leave", "", "close the stages; the operation goes on"),
     ]
     topic = "plan"
 

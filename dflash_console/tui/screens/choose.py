@@ -15,9 +15,9 @@ class ChooseScreen(PickDialog[str]):
     """Up and down walk the names, ``enter`` takes one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "step(-1)", "", show=False, id="choose.up", priority=True),
-        Binding("down,j", "step(1)", "", show=False, id="choose.down", priority=True),
-        Binding("enter", "take", "take", show=True, id="choose.take"),
+        Binding("up", "step(-1)", "", show=False, id="choose.up", tooltip="the name above", priority=True),
+        Binding("down,j", "step(1)", "", show=False, id="choose.down", tooltip="the name below", priority=True),
+        Binding("enter", "take", "take", show=True, id="choose.take", tooltip="take it"),
     ]
 
     def __init__(self, title: str, words: str, names: Sequence[str]) -> None:

@@ -32,10 +32,10 @@ class CommandLogScreen(Dialog[None]):
     """Looks again every second; shows and copies with secrets masked."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash,f", "filter", "filter", show=True, id="commands.filter"),
-        Binding("c", "only_changes", "changes only", show=True, id="commands.changes"),
-        Binding("w", "wrap", "whole commands", show=True, id="commands.wrap"),
-        Binding("y", "copy", "copy", show=True, id="commands.copy"),
+        Binding("slash,f", "filter", "filter", show=True, id="commands.filter", tooltip="show the commands that hold some words"),
+        Binding("c", "only_changes", "changes only", show=True, id="commands.changes", tooltip="only what changed something"),
+        Binding("w", "wrap", "whole commands", show=True, id="commands.wrap", tooltip="long commands in full"),
+        Binding("y", "copy", "copy", show=True, id="commands.copy", tooltip="copy the list"),
     ]
 
     def __init__(self, link: HostLink, host: str) -> None:

@@ -20,8 +20,8 @@ class CompareScreen(Dialog[None]):
     """Left and right choose what the answer is compared with; both texts scroll together."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "step(-1)", "other answer", show=True, id="compare.previous", priority=True),
-        Binding("right", "step(1)", "other answer", show=True, id="compare.next", priority=True),
+        Binding("left", "step(-1)", "other answer", show=True, id="compare.previous", tooltip="the answer before", priority=True),
+        Binding("right", "step(1)", "other answer", show=True, id="compare.next", tooltip="the next answer", priority=True),
     ]
     topic = "playground"
 

@@ -16,8 +16,8 @@ class ConfirmScreen(Dialog[bool]):
     """``enter`` or ``y`` says yes, ``escape`` or ``n`` no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,y", "yes", "yes", show=True, id="dialog.yes"),
-        Binding("n", "leave", "no", show=True, id="dialog.no"),
+        Binding("enter,y", "yes", "yes", show=True, id="dialog.yes", tooltip="say yes"),
+        Binding("n", "leave", "no", show=True, id="dialog.no", tooltip="say no"),
     ]
 
     def __init__(self, title: str, question: str, *, yes: str) -> None:

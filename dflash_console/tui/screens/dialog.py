@@ -21,7 +21,7 @@ class Dialog(ModalScreen[Result]):
     """A framed box; ``escape`` leaves it without an answer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "close", show=True, id="dialog.leave"),
+        Binding("escape", "leave", "close", show=True, id="dialog.leave", tooltip="close a dialog without an answer"),
     ]
 
     def __init__(self, title: str) -> None:

@@ -19,8 +19,8 @@ class HostKeyScreen(Dialog[bool]):
     """``y`` accepts; everything else, ``enter`` too, says no: a key is not accepted by habit."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "accept", "accept and connect", show=True, id="hostkey.accept"),
-        Binding("n,enter", "leave", "no", show=True, id="hostkey.refuse"),
+        Binding("y", "accept", "accept and connect", show=True, id="hostkey.accept", tooltip="accept the host's key"),
+        Binding("n,enter", "leave", "no", show=True, id="hostkey.refuse", tooltip="do not"),
     ]
 
     def __init__(self, question: KeyQuestion) -> None:

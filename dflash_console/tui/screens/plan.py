@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widgets import Static
 
 from ...formats import duration
+from ..keymap import key_binding
 from ..link import ApplyChoices, LinkError
 from ..plan_words import change_lines, command_text, diff_text, findings_text, prediction_lines
 from ..work import begin
@@ -24,12 +25,14 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
     """Answers with the plan and the choices, or with nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,y", "go", "apply", show=True, id="plan.apply"),
-        Binding("m", "mode", "hot/restart", show=True, id="plan.mode"),
-        Binding("o", "rollback", "roll back on failure", show=True, id="plan.rollback"),
-        Binding("d", "drain", "drain first", show=True, id="plan.drain"),
-        Binding("t", "timer", "commit-confirm", show=True, id="plan.commit_confirm"),
-        Binding("f", "persist", "write to the file too", show=True, id="plan.persist"),
+        key_binding("plan.apply", "enter,y", "go", "apply", "carry the plan out"),
+        key_binding("plan.mode", "m", "mode", "hot/restart", "while the engine runs, or by a restart"),
+        key_binding("plan.rollback", "o", "rollback", "roll back on failure", "roll back by itself when it is not confirmed"),
+        key_binding("plan.drain", "d", "drain", "drain first", "let running requests end before the stop"),
+        key_binding(
+            "plan.commit_confirm", "t", "timer", "commit-confirm", "the host goes back unless it is confirmed in time"
+        ),
+        key_binding("plan.persist", "f", "persist", "write to the file too", "write a hot change to the file too"),
     ]
     topic = "plan"
 

@@ -16,9 +16,9 @@ class ProfilesScreen(PickDialog[Mapping[str, Value]]):
     """Up and down compare, ``enter`` takes the profile's settings into the change."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "step(-1)", "profile", show=True, id="profiles.up", priority=True),
-        Binding("down,j", "step(1)", "profile", show=True, id="profiles.down", priority=True),
-        Binding("enter", "take", "load", show=True, id="profiles.take"),
+        Binding("up", "step(-1)", "profile", show=True, id="profiles.up", tooltip="the profile above", priority=True),
+        Binding("down,j", "step(1)", "profile", show=True, id="profiles.down", tooltip="the profile below", priority=True),
+        Binding("enter", "take", "load", show=True, id="profiles.take", tooltip="take the profile's settings into the change"),
     ]
 
     def __init__(self, profiles: Mapping[str, Mapping[str, Value]], now: Mapping[str, Value | None]) -> None:

@@ -22,13 +22,23 @@ class SuiteScreen(Dialog[str]):
     """``tab`` walks the suites, up and down the prompts, left and right the depth; ``f`` opens a file."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "suite(1)", "suite", show=True, id="suites.next", priority=True),
-        Binding("up", "step(-1)", "prompt", show=True, id="suites.up", priority=True),
-        Binding("down,j", "step(1)", "prompt", show=True, id="suites.down", priority=True),
-        Binding("left", "depth(-1)", "depth", show=True, id="suites.shallower", priority=True),
-        Binding("right", "depth(1)", "depth", show=True, id="suites.deeper", priority=True),
-        Binding("f", "file", "file", show=True, id="suites.file"),
-        Binding("enter", "take", "take", show=True, id="suites.take"),
+        Binding("tab", "suite(1)", "suite", show=True, id="suites.next", tooltip="the next suite", priority=True),
+        Binding("up", "step(-1)", "prompt", show=True, id="suites.up", tooltip="the prompt above", priority=True),
+        Binding("down,j", "step(1)", "prompt", show=True, id="suites.down", tooltip="the prompt below", priority=True),
+        Binding(
+            "left",
+            "depth(-1)",
+            "depth",
+            show=True,
+            id="suites.shallower",
+            tooltip="less text in front of the prompt",
+            priority=True,
+        ),
+        Binding(
+            "right", "depth(1)", "depth", show=True, id="suites.deeper", tooltip="more text in front of the prompt", priority=True
+        ),
+        Binding("f", "file", "file", show=True, id="suites.file", tooltip="a suite from a file"),
+        Binding("enter", "take", "take", show=True, id="suites.take", tooltip="take the prompt"),
     ]
 
     def __init__(self) -> None:

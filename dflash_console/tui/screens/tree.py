@@ -23,8 +23,8 @@ class TreeScreen(Dialog[None]):
     """Left and right walk through the recorded verifies."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "step(-1)", "verify", show=True, id="tree.earlier", priority=True),
-        Binding("right", "step(1)", "verify", show=True, id="tree.later", priority=True),
+        Binding("left", "step(-1)", "verify", show=True, id="tree.earlier", tooltip="the verify before", priority=True),
+        Binding("right", "step(1)", "verify", show=True, id="tree.later", tooltip="the next verify", priority=True),
     ]
     topic = "tree"
 

@@ -17,8 +17,8 @@ class UnfinishedScreen(Dialog[Control]):
     """Resume, undo, or leave it for later."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,r", "resume", "resume", show=True, id="unfinished.resume"),
-        Binding("u", "undo", "roll back", show=True, id="unfinished.undo"),
+        Binding("enter,r", "resume", "resume", show=True, id="unfinished.resume", tooltip="go on with the operation"),
+        Binding("u", "undo", "roll back", show=True, id="unfinished.undo", tooltip="restore what was before it"),
     ]
 
     def __init__(self, sentence: str) -> None:

@@ -14,8 +14,8 @@ class PromptEditor(TextArea):
     """Printable keys type. ``enter`` sends, ``alt+enter`` begins a new line, ``escape`` leaves."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "leave the editor", show=True, id="playground.leave"),
-        Binding("alt+enter,f6", "new_line", "new line", show=True, id="playground.new_line"),
+        Binding("escape", "leave", "leave the editor", show=True, id="playground.leave", tooltip="leave the editor"),
+        Binding("alt+enter,f6", "new_line", "new line", show=True, id="playground.new_line", tooltip="in the editor: a new line"),
     ]
     topic = "playground"
 
