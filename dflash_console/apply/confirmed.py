@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..evidence.file_edits import Texts, dump_texts, load_texts, texts_digest
+from ..evidence.file_edits import FileEdit, Texts, dump_texts, load_texts, new_texts, old_texts, texts_digest
 from ..hosts.service import Service
 from ..hosts.transport import HostError, Transport
 
@@ -53,6 +53,11 @@ class ConfirmedStore:
         await self._transport.write(self.path(name), dump_texts(texts).encode(), mode=0o600)
         await self._forget_old()
         return self.path(name)
+
+    async def keep_edits(self, operation_id: str, edits: Sequence[FileEdit]) -> tuple[str, str]:
+        """Keep what an operation is about to replace, and what it writes; the two paths. Raises: HostFileError."""
+        before = await self.keep_texts(f"{operation_id}.before", old_texts(edits))
+        return before, await self.keep_texts(f"{operation_id}.planned", new_texts(edits))
 
     async def _forget_old(self) -> None:
         """Bound the texts that operations left; their names begin with the time."""

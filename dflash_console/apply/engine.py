@@ -184,7 +184,7 @@ class _Run:
         )
 
     async def _hot(self, *, rollback: bool) -> ApplyResult:
-        steps = HotApply(self._session, self._plan, self._operation, self._timeouts)
+        steps = HotApply(self._session, self._plan, self._operation, self._journal, self._timeouts)
         try:
             http: EngineHttp = await self._session.engine()
             await steps.run(http)
@@ -194,8 +194,10 @@ class _Run:
                 raise lost from problem
             failed = self._operation.result(error.verdict, error.reason, failed=error)
             failed = replace(failed, invocation_id=self._plan.invocation_id)
-            if not rollback or not steps.changed:
+            if not steps.changed:
                 return failed
+            if not rollback:
+                return replace(failed, reason=f"{failed.reason}; the running engine may have taken the change")
             return await self._revert_hot(failed, written=steps.written)
         verdict = overall(steps.proofs)
         if verdict is Verdict.CONFIRMED and steps.written:
@@ -214,6 +216,10 @@ class _Run:
                 raise HostError("the value before the change is not known")
             said = await take_back(self._session, before, wanted)
         except HostError as error:
+            cut = StageFailed(Verdict.ROLLBACK_FAILED, str(error))
+            cut.__cause__ = error
+            if (lost := lost_link(self._session.transport, cut)) is not None:
+                raise lost from error
             text = f"{failed.reason}; and taking the change back failed: {error}"
             return replace(failed, verdict=Verdict.ROLLBACK_FAILED, reason=text)
         return replace(failed, rolled_back=True, reason=f"{failed.reason}; rolled back to {said}, confirmed")

@@ -17,6 +17,8 @@ from ..plan import Plan
 from ..proof import KnobProof, StartEvidence, prove, quiet_log
 from ..session import HostSession
 from .answering import require_own_answers
+from .confirmed import ConfirmedStore
+from .journal import OperationJournal
 from .judge import judge, shown_text
 from .operation import Operation
 from .records import StageFailed, Timeouts, Verdict
@@ -29,10 +31,13 @@ PROMPT_TOKENS = 2
 class HotApply:
     """The steps of one hot change."""
 
-    def __init__(self, session: HostSession, plan: Plan, operation: Operation, timeouts: Timeouts) -> None:
+    def __init__(
+        self, session: HostSession, plan: Plan, operation: Operation, journal: OperationJournal, timeouts: Timeouts
+    ) -> None:
         self._session = session
         self._plan = plan
         self._operation = operation
+        self._journal = journal
         self._timeouts = timeouts
         self.proofs: tuple[KnobProof, ...] = ()
         self.changed = False
@@ -168,6 +173,10 @@ class HotApply:
             return
         async with self._operation.stage("write", Verdict.WRITE_FAILED) as notes:
             if plan.writes:
+                before, planned = await ConfirmedStore(self._session.transport, service).keep_edits(
+                    self._operation.operation_id, plan.edits
+                )
+                self._journal.note(backup=before, planned=planned)
                 await service.write(plan.edits)
                 self.written = True
                 await service.reload()

@@ -121,9 +121,13 @@ async def _with_timer(undo: Undo, words: str) -> str:
     return words
 
 
+HOT_ENDED = "the engine was restarted since, and a hot change ends with its start"
+
+
 async def _confirm_hot(run: TakenUp, found: Found) -> ApplyResult:
     if found.restarted or not found.running:
-        return run.operation.result(Verdict.CANCELLED, "the engine was restarted since, and a hot change ends with its start")
+        text = f"{HOT_ENDED}; this one was written down too, and a start takes it from there" if found.written else HOT_ENDED
+        return run.operation.result(Verdict.CANCELLED, text)
     run.operation.invocation_id = found.invocation_id
     async with run.operation.stage("server", Verdict.NOT_READY) as notes:
         await require_own_answers(run.session)
@@ -135,7 +139,10 @@ async def _confirm_hot(run: TakenUp, found: Found) -> ApplyResult:
     async with run.operation.stage("prompt", Verdict.BAD_ANSWER) as notes:
         notes.evidence = f"{(await http.generate(max_tokens=PROMPT_TOKENS)).completion_tokens} tokens"
         await require_own_answers(run.session)
-    return run.operation.result(overall(proofs), "; ".join(proof.words for proof in proofs))
+    words = "; ".join(proof.words for proof in proofs)
+    if run.begin.old_digest != run.begin.new_digest and not found.written:
+        words += "; it was cut off before it was written down, so it ends with this start: apply it once more to have it written"
+    return run.operation.result(overall(proofs), words)
 
 
 async def _finish_stop(run: TakenUp, found: Found) -> ApplyResult:
@@ -192,8 +199,16 @@ async def _finish_back(run: TakenUp, plan: Plan, found: Found) -> ApplyResult:
 
 
 async def _undo_hot(run: TakenUp, found: Found) -> ApplyResult:
+    if found.written:
+        plan = await run.plan()
+        async with run.operation.stage("write", Verdict.ROLLBACK_FAILED) as notes:
+            await put_files_back(run.session, plan, run.timeouts)
+            notes.evidence = run.begin.target
     if found.restarted or not found.running:
-        return run.operation.result(Verdict.CANCELLED, "the engine was restarted since, and a hot change ends with its start")
+        if found.written and found.running:
+            text = f"{run.begin.target} is as it was, but the engine was started with the change since: restart it to be without"
+            return run.operation.result(Verdict.CANCELLED, text)
+        return run.operation.result(Verdict.CANCELLED, HOT_ENDED)
     run.operation.invocation_id = found.invocation_id
     wanted: dict[str, Value] = {}
     for name in run.begin.settings:

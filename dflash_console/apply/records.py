@@ -24,7 +24,7 @@ class Verdict(Enum):
     REFUSED = "refused"
     """Nothing was changed: a finding, a lock, a file that changed since the plan, or the engine said no."""
     WRITE_FAILED = "the write failed"
-    """Nothing was changed: the file is as it was."""
+    """The file is as it was, and so is all else; only a hot change, which is written down last, is in effect by then."""
     LINK_DOWN = "unknown, the link is down"
     """The link to the host was lost and did not come back in time: the change goes on there, and the operation stays open."""
     NOT_READY = "not ready"

@@ -10,7 +10,7 @@ from ..drift import Verdict as RowVerdict
 from ..drift import truth_table
 from ..evidence.command import flag_value
 from ..evidence.engine_log import Phase, StartLog
-from ..evidence.file_edits import FileEdit, new_texts, old_texts
+from ..evidence.file_edits import FileEdit
 from ..evidence.secrets import mask_argv
 from ..hosts.http import ProbeAnswer
 from ..hosts.service import RunState, ServiceConfig
@@ -119,9 +119,7 @@ class RestartApply:
             return
         ask = self._patience.ask
         async with operation.stage("backup", Verdict.WRITE_FAILED) as notes:
-            name = operation.operation_id
-            path = await ask(lambda: self._kept.keep_texts(f"{name}.before", old_texts(plan.edits)))
-            planned = await ask(lambda: self._kept.keep_texts(f"{name}.planned", new_texts(plan.edits)))
+            path, planned = await ask(lambda: self._kept.keep_edits(operation.operation_id, plan.edits))
             # In a roll-back the journal keeps the texts of the operation that is undone.
             if not operation.rolling_back:
                 self._journal.note(backup=path, planned=planned)

@@ -6,6 +6,7 @@ from ..apply.records import ApplyResult, Stage, StageEvent, StageStatus, Verdict
 from ..evidence.secrets import mask_text
 from ..evidence.terminal_text import clean_line
 from ..formats import short_seconds, shorten
+from ..plan import Mode
 from .outcome import ExitCode
 from .output import JsonValue, Output, Tone
 
@@ -101,8 +102,10 @@ def print_result(output: Output, result: ApplyResult) -> None:
 
 
 def nothing_changed(result: ApplyResult) -> bool:
-    """The operation ended before it touched anything."""
-    return result.verdict in _NOTHING_CHANGED
+    """The operation ended before it touched anything, or left all as it was."""
+    # A hot change is written down last: by then the running engine has it.
+    hot_and_not_written = result.mode is Mode.HOT and result.verdict is Verdict.WRITE_FAILED and not result.rolled_back
+    return result.verdict in _NOTHING_CHANGED and not hot_and_not_written
 
 
 def exit_code(result: ApplyResult) -> ExitCode:

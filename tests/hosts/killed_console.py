@@ -1,6 +1,7 @@
 """A console that is killed at a given stage: ``killed_console.py FOLDER STAGE STATUS WAY``.
 
-The way is ``hot``, ``restart``, ``stop``, or ``rollback``: a restart that fails, killed at a stage of its own roll-back.
+The way is ``hot``, ``persist`` (hot, and written down), ``restart``, ``stop``, or ``rollback``: a restart that fails, killed at a
+stage of its own roll-back.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ async def main(folder: Path, name: str, status: str, what: str) -> None:
     if what == "stop":
         await stop_service(session, on_event=kill)
         return
-    mode = Mode.RESTART if what == "rollback" else Mode(what)
+    mode = {"rollback": Mode.RESTART, "persist": Mode.HOT}.get(what) or Mode(what)
     if mode is Mode.HOT:
         await session.watcher.settled()
-    plan = await session.plan(Change({"tree_budget": 16}, mode))
+    plan = await session.plan(Change({"tree_budget": 16}, mode, persist=what == "persist"))
     await apply_plan(session, plan, rollback_on_failure=what == "rollback", on_event=kill)
     await session.close()
 

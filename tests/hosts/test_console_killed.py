@@ -157,6 +157,33 @@ async def test_killed_during_a_hot_change_the_next_console_confirms_or_takes_it_
         assert await budget_now(session) == 16
 
 
+async def test_killed_during_a_hot_change_that_was_written_down_the_file_goes_back_with_the_engine(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        text = unit.file.read_text()
+        pending = await kill_console(tmp_path, "write", "done", "persist")
+        assert '"16",' in unit.file.read_text()
+        result = await roll_back_operation(session, pending, timeouts=FAST)
+        assert (result.verdict, result.rolled_back) == (Verdict.CONFIRMED, True), result.reason
+        assert unit.file.read_text() == text
+        assert await budget_now(session) == 8
+
+
+async def test_killed_before_a_hot_change_was_written_down_the_next_console_says_so(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        text = unit.file.read_text()
+        pending = await kill_console(tmp_path, "prompt", "done", "persist")
+        result = await resume(session, pending, timeouts=FAST)
+        assert result.verdict is Verdict.CONFIRMED, result.reason
+        assert "before it was written down" in result.reason
+        assert unit.file.read_text() == text
+
+
 async def test_killed_during_a_stop_the_next_console_stops_and_never_starts(make_unit: MakeUnit, tmp_path: Path) -> None:
     make_unit()
     async with session_on(tmp_path) as session:
