@@ -29,9 +29,7 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
         key_binding("plan.mode", "m", "mode", "hot/restart", "while the engine runs, or by a restart"),
         key_binding("plan.rollback", "o", "rollback", "roll back on failure", "roll back by itself when it is not confirmed"),
         key_binding("plan.drain", "d", "drain", "drain first", "let running requests end before the stop"),
-        key_binding(
-            "plan.commit_confirm", "t", "timer", "commit-confirm", "the host goes back unless it is confirmed in time"
-        ),
+        key_binding("plan.commit_confirm", "t", "timer", "commit-confirm", "the host goes back unless it is confirmed in time"),
         key_binding("plan.persist", "f", "persist", "write to the file too", "write a hot change to the file too"),
     ]
     topic = "plan"
