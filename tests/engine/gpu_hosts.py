@@ -71,6 +71,10 @@ class GpuHost:
         (package / "launch_server.py").write_text(LAUNCH_SERVER, encoding="utf-8")
         (package / "help.txt").write_text(self.help_text, encoding="utf-8")
         (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: sglang\nVersion: {self.version}\n", encoding="utf-8")
+        # First on the path, it hides this project's own installation and its entry point.
+        ours = packages / "ddtree_console-0.1.0.dist-info"
+        ours.mkdir(parents=True, exist_ok=True)
+        (ours / "METADATA").write_text("Metadata-Version: 2.1\nName: ddtree-console\nVersion: 0.1.0\n", encoding="utf-8")
         if self.plugin is not None:
             entry = f"[sglang.srt.plugins]\nddtree = {self.plugin}\n"
-            (about / "entry_points.txt").write_text(entry, encoding="utf-8")
+            (ours / "entry_points.txt").write_text(entry, encoding="utf-8")
