@@ -121,7 +121,7 @@ def run_part(part: Part, context: Context) -> PartResult:
     except Exception as error:
         traceback.print_exc()
         found = Findings([Check(part.name, "", f"{type(error).__name__}: {error}"[:500], Verdict.BROKEN)], {})
-    return PartResult(part.name, time.monotonic() - begun, provenance(), tuple(found.checks), found.data)
+    return PartResult(part.name, time.monotonic() - begun, provenance(), tuple(found.checks), found.data, context.scale)
 
 
 def _skipped(part: Part) -> PartResult:
@@ -143,7 +143,10 @@ def _merge(folder: Path, into: Path | None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    missing = [part for part in PARTS.values() if part.name not in {result.part for result in results}]
     text = INTRODUCTION + table(results)
+    if missing:
+        text += "\nParts without a result yet: " + "; ".join(f"{part.name} ({part.about})" for part in missing) + ".\n"
     if into is None:
         print(text)
     else:

@@ -67,6 +67,8 @@ class PartResult:
     checks: tuple[Check, ...]
     data: Mapping[str, Json] = field(default_factory=dict)
     """Figures behind the checks, for who wants to look closer."""
+    scale: float = 1.0
+    """Share of the full amount of work that was done."""
 
     def to_json(self) -> str:
         record = asdict(self)
@@ -85,7 +87,7 @@ class PartResult:
             record = json.loads(text)
             checks = tuple(Check(c["name"], c["target"], c["measured"], Verdict(c["verdict"])) for c in record["checks"])
             origin = Provenance(**record["provenance"])
-            return cls(record["part"], float(record["seconds"]), origin, checks, record["data"])
+            return cls(record["part"], float(record["seconds"]), origin, checks, record["data"], float(record["scale"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a result file: {type(error).__name__} {error}") from error
 
@@ -115,10 +117,15 @@ def table(results: Sequence[PartResult]) -> str:
         for check in result.checks:
             cells = (result.part, check.name, check.target or "–", check.measured, check.verdict.value)
             lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
-    lines += ["", "| part | date (UTC) | seconds | commit | device | versions |", "|---|---|---|---|---|---|"]
+    lines += [
+        "",
+        "| part | date (UTC) | share of the full work | seconds | commit | device | versions |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for result in results:
         origin = result.provenance
         versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
         device = f"{origin.device}, driver {origin.driver}"
-        lines.append(f"| {result.part} | {origin.date} | {result.seconds:.0f} | {origin.commit} | {device} | {versions} |")
+        ran = [result.part, origin.date, f"{result.scale:.0%}", f"{result.seconds:.0f}", origin.commit, device, versions]
+        lines.append("| " + " | ".join(ran) + " |")
     return "\n".join(lines) + "\n"

@@ -49,9 +49,10 @@ class ServerSpec:
     flags: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     devices: tuple[int, ...] = (0,)
+    module: str = "sglang.launch_server"
 
     def command(self, port: int) -> list[str]:
-        head = [sys.executable, "-m", "sglang.launch_server", "--model-path", str(self.model), "--port", str(port)]
+        head = [sys.executable, "-m", self.module, "--model-path", str(self.model), "--port", str(port)]
         return [*head, *COMMON_FLAGS, *self.flags]
 
 

@@ -18,6 +18,9 @@ WIDTHS = "2,3,8,9,16,17,32,33,65"
 ROOM = ("--max-total-tokens=150000", "--mem-fraction-static=0.7")
 """Several servers share the card, so none takes all that is left."""
 FP32 = ("--dtype=float32",)
+FP32_MODULE = "tests.gpu.fp32_server"
+FP32_PRODUCTS: Mapping[str, str] = MappingProxyType({"TRITON_F32_DEFAULT": "tf32x3"})
+"""Without it Triton multiplies fp32 matrices in TF32, and text differs between batch shapes as in bf16."""
 
 
 def tree_flags(drafter: Path, *, budget: int = 16, topk: int = 4, most: int = 64, widths: str = WIDTHS) -> tuple[str, ...]:
@@ -41,10 +44,19 @@ def graphs(*batch_sizes: int) -> tuple[str, ...]:
     return ("--cuda-graph-bs", *map(str, batch_sizes), f"--max-running-requests={batch_sizes[-1]}")
 
 
-SMALL_BATCHES = graphs(1, 2, 4, 8)
+SMALL_BATCHES = graphs(1, 8, 32)
+"""Few of them, because each is captured for every width."""
 BATCHES = graphs(1, 2, 4, 8, 16, 32)
 HOOKS: Mapping[str, str] = MappingProxyType({"DDTREE_TEST_HOOKS": "1"})
 SPEED_WIDTHS = "5,9,13,17,25,33"
+
+
+def _spec(
+    name: str, model: Path, flags: tuple[str, ...], environment: Mapping[str, str], devices: tuple[int, ...] = (0,)
+) -> ServerSpec:
+    if FP32[0] not in flags:
+        return ServerSpec(name, model, flags, environment, devices)
+    return ServerSpec(name, model, flags, MappingProxyType({**environment, **FP32_PRODUCTS}), devices, FP32_MODULE)
 
 
 def table_path(store: Path, name: str) -> Path:
@@ -75,7 +87,7 @@ def _smollm(
     name: str, flags: Callable[[Path], tuple[str, ...]], environment: Mapping[str, str] | None = None
 ) -> Callable[[Path], ServerSpec]:
     def spec(store: Path) -> ServerSpec:
-        return ServerSpec(name, store / "target", (*ROOM, *flags(store / "drafter")), environment or MappingProxyType({}))
+        return _spec(name, store / "target", (*ROOM, *flags(store / "drafter")), environment or MappingProxyType({}))
 
     return spec
 
@@ -85,8 +97,8 @@ def _moe(name: str, tree: bool) -> Callable[[Path], ServerSpec]:
         target, drafter = _random_model(store, "mla-moe", layers=6, sliding=5, weights=True)
         flags = (*ROOM, *FP32, *SMALL_BATCHES, "--disable-shared-experts-fusion")
         if not tree:
-            return ServerSpec(name, target, flags)
-        return ServerSpec(name, target, (*flags, *tree_flags(drafter, widths="9,17,33", most=32)), _oracle(store, name))
+            return _spec(name, target, flags, MappingProxyType({}))
+        return _spec(name, target, (*flags, *tree_flags(drafter, widths="9,17,33", most=32)), _oracle(store, name))
 
     return spec
 
@@ -107,7 +119,7 @@ def _parallel(name: str, ranks: int) -> Callable[[Path], ServerSpec]:
     def spec(store: Path) -> ServerSpec:
         target, drafter = _random_model(store, "dense-small", layers=3, sliding=2, weights=True)
         flags = (*ROOM, *FP32, *SMALL_BATCHES, f"--tp-size={ranks}", *tree_flags(drafter, widths="9,17,33", most=32))
-        return ServerSpec(name, target, flags, _oracle(store, name), devices=tuple(range(ranks)))
+        return _spec(name, target, flags, _oracle(store, name), tuple(range(ranks)))
 
     return spec
 

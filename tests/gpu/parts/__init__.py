@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tests.gpu.context import Part
+from tests.gpu.parts.console import CONSOLE
 from tests.gpu.parts.equality import EQUALITY, SMOKE
 from tests.gpu.parts.faults import FAULTS
 from tests.gpu.parts.hot import HOT, REQUESTS
@@ -21,7 +22,7 @@ PARTS: Mapping[str, Part] = MappingProxyType(
         part.name: part
         for part in (
             SMOKE, EQUALITY, FAULTS, HOT, REQUESTS, TEMPERATURE, REFUSALS, RESCORED,
-            SPEED, SPLIT, WINDOW, MIXED, MOE, COST, PARALLEL,
+            SPEED, SPLIT, WINDOW, MIXED, MOE, COST, CONSOLE, PARALLEL,
         )
     }
 )  # fmt: skip
