@@ -59,7 +59,7 @@ hosts: setup $(STAMPS)/debian-hosts ## Try SSH, systemd, the journal and changes
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target IN_LANES=1 links units remote
 
 computing:
-	$(BIN)/pytest tests/engine tests/gpu tests/tui --durations=10
+	$(BIN)/pytest tests/engine tests/gpu tests/sglang tests/tui --durations=10
 
 waiting:
 	$(BIN)/pytest tests/hosts tests/packaging tests/terminal -m "not realhost" --durations=10
