@@ -6,6 +6,7 @@ A laptop that is lost in the middle of a change leaves a host that goes back by 
 from __future__ import annotations
 
 from ..evidence.file_edits import old_texts
+from ..formats import duration
 from ..hosts.transport import HostError
 from ..plan import Plan
 from ..session import HostSession
@@ -37,7 +38,7 @@ class Undo:
             return
         async with operation.stage(ARM, Verdict.WRITE_FAILED) as notes:
             await self.rearm(restart=restart)
-            notes.evidence = f"{self._host} puts the files back in {self._seconds} s unless this is confirmed"
+            notes.evidence = f"{self._host} puts the files back in {duration(self._seconds)} unless this is confirmed"
 
     async def rearm(self, *, restart: bool = True) -> None:
         """Begin its time anew. Raises: HostError."""

@@ -87,7 +87,7 @@ def compact_cache_reading(log: StartLog | None, window: Knob) -> Reading:
         return valued(found.value != OFF, "", found.where, found.why or "follows from the window")
     if COMPACT_CACHE in log.values:
         printed = log.values[COMPACT_CACHE]
-        return valued(printed.text == "True", printed.text, f"log line {printed.number}")
+        return valued(printed.text == "True", "", f"log line {printed.number}")
     return unknown(found.why)
 
 
