@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -19,9 +20,9 @@ def answer_list(answers: Sequence[Answer], chosen: int, kept: Sequence[KeptAnswe
     lines: list[Text] = []
     for index, answer in enumerate(answers[:SHOWN]):
         if index == chosen:
-            lines.append(Text(f"▸ {index + 1}  {answer.figures()}", style="bold"))
+            lines.append(Text(_folded(f"▸ {index + 1}  ", answer.figures(), width), style="bold"))
             if index in remarks:
-                lines.append(Text(f"     {remarks[index]}"))
+                lines.append(Text(_folded("     ", remarks[index], width)))
         else:
             lines.append(Text(shorten(f"  {index + 1}  {answer.figures(brief=True)}", width), no_wrap=True))
     if len(answers) > SHOWN:
@@ -32,6 +33,12 @@ def answer_list(answers: Sequence[Answer], chosen: int, kept: Sequence[KeptAnswe
         figures = Answer(0, record=answer_before.record).figures(brief=True)
         lines.append(Text(shorten(f"  {answer_before.name}  {figures}", width), style="dim", no_wrap=True))
     return Text("\n").join(lines)
+
+
+def _folded(first: str, words: str, width: int) -> str:
+    """``words`` after ``first``, going on beneath themselves; a line ends with a dot rather than beginning with one."""
+    lines = textwrap.wrap(words.replace(" · ", "\u00a0· "), width, initial_indent=first, subsequent_indent=" " * len(first))
+    return "\n".join(lines).replace("\u00a0", " ")
 
 
 def earlier_name(at: float, index: int, count: int) -> str:
