@@ -6,6 +6,7 @@ is a host over SSH, where systemd keeps the units.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 from dataclasses import dataclass, replace
@@ -133,11 +134,10 @@ class HostSession:
         return make_plan(state, change, survey, target=target, render=render)
 
     async def close(self) -> None:
-        await self.watcher.close()
-        await self.link.close()
-        await self.history.close()
-        await self.service.close()
-        await self.transport.close()
+        """Close everything, each part also when one before it could not be closed."""
+        async with contextlib.AsyncExitStack() as last_first:
+            for part in (self.transport, self.service, self.history, self.link, self.watcher):
+                last_first.push_async_callback(part.close)
 
 
 async def open_session(

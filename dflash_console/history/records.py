@@ -1,4 +1,5 @@
-"""Rows of the history. Times are seconds since the epoch by the host's clock; speeds are tok/s."""
+"""Rows of the history. Speeds are tok/s. Times are seconds since the epoch: by this machine's clock of what was measured here, by
+the host's of a restart or a hot change, of which it tells."""
 
 from __future__ import annotations
 

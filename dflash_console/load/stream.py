@@ -125,7 +125,7 @@ class GenerateReader:
     _text: str = ""
     _shown: int = 0
     """How many characters of ``_text`` have been handed out."""
-    _ids: tuple[int, ...] = ()
+    _ids: list[int] = field(default_factory=list)
     _incremental: bool = False
     """Known from the ids: so many of them as the count says, or so many as it grew."""
     _figures: _Figures = field(default_factory=_Figures)
@@ -149,12 +149,15 @@ class GenerateReader:
         return Chunk(self.request, text, at, tokens, new_ids, first)
 
     def _take_ids(self, ids: object, completion_tokens: int) -> tuple[int, ...]:
-        if not isinstance(ids, list) or not all(isinstance(token, int) for token in ids):
+        if not isinstance(ids, list):
             return ()
         self._incremental = len(ids) != completion_tokens and len(self._ids) + len(ids) == completion_tokens
-        new = tuple(ids) if self._incremental else tuple(ids[len(self._ids) :])
+        # Of a cumulative list only the end is looked at: a long answer brings thousands of ever longer ones.
+        new = ids if self._incremental else ids[len(self._ids) :]
+        if not all(isinstance(token, int) for token in new):
+            return ()
         self._ids += new
-        return new
+        return tuple(new)
 
     def _take_text(self, text: object, *, ended: bool) -> str:
         if not isinstance(text, str):
@@ -167,7 +170,7 @@ class GenerateReader:
         return new
 
     def record(self, total_s: float, error: str | None = None) -> RequestRecord:
-        return _record(self.request, self._figures, self._arrivals, total_s, error, text=self._text, token_ids=self._ids)
+        return _record(self.request, self._figures, self._arrivals, total_s, error, text=self._text, token_ids=tuple(self._ids))
 
 
 @dataclass

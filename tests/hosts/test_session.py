@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,18 @@ async def test_the_only_unit_is_taken_and_several_have_to_be_chosen_from(make_un
     session = await open_session(unit="two", paths=paths_under(tmp_path))
     assert session.unit == "two"
     await session.close()
+
+
+async def test_a_part_that_cannot_be_closed_keeps_no_other_one_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = await open_session(paths=paths_under(tmp_path))
+
+    async def fail() -> None:
+        raise HostError("the port cannot be closed")
+
+    monkeypatch.setattr(session.link, "close", fail)
+    with pytest.raises(HostError, match="the port cannot be closed"):
+        await session.close()
+    assert "history" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.parametrize("name", ["ro ot@gpu-a", "gpu-a"])
