@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from engine_launch.spec.flags import BY_SPELLING
 
 MASK = "******"
 """What stands in a secret's place."""
@@ -20,23 +23,27 @@ _NAME = re.compile(
 )
 # A bare "token" is a secret in a flag or an environment name only: a log line's "#token: 311" counts tokens.
 _TOKEN_NAME = re.compile(r"(?:[A-Z0-9]+_)*\d*TOKEN|--(?:[a-z0-9]+-)*token")
-_NOT_SECRET = re.compile(r"(?:mask|eos|bos|pad|stop|num|max|new|draft|prefill|decode)[-_]?token", re.IGNORECASE)
+_NOT_SECRET = re.compile(r"(?:mask|eos|bos|pad|stop|num|max|new|draft|prefill|decode|first|per)[-_]?token", re.IGNORECASE)
 
 # Log lines may be megabytes long and are read while the screen waits: every pattern here takes a time that grows with the line
 # and not with its square. So a name is a whole word, taken at once, and its value is sought only when the name is a secret's.
-_ASSIGNED = re.compile(r"(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z0-9_.-]++)(?P<gap>[\"']?(?:\s*+[=:]\s*|\s+))")
+_ASSIGNED = re.compile(
+    r"(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z0-9_.-]++)(?P<gap>[\"']?(?:\s*+[=:]\s*|\s+)(?:\\\r?\n[-+]?\s*)*+|[\"'],\s*+[-+]?\s*(?=[\"']))"
+)
+"""A name and what may stand before its value: blanks, ``=``, ``:``, a continued line (in a diff, too), a comma between two words
+of a list."""
 _VALUE = re.compile(r"""\\?["']?(?P<value>\$\([^)]*\)|(?<=["'])[^"'\n]+|[^\s"',;)}\]]+)""")
 _HEADER = re.compile(
     r"(?P<head>\b(?:proxy-)?authorization\b[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token)?\s*)(?P<value>[^\s\"',;]+)", re.IGNORECASE
 )
 _BEARER = re.compile(r"(?P<head>\bbearer\s+)(?P<value>[A-Za-z0-9._~+/=-]{6,})", re.IGNORECASE)
 _QUERY = re.compile(r"(?P<head>[?&](?:token|key|api_key|access_token)=)(?P<value>[^\s&#\"']+)", re.IGNORECASE)
-_URL = re.compile(r"(?P<head>(?<=[a-z0-9+.-])://[^\s/:@]*:)(?P<value>[^\s/@]+)(?=@)", re.IGNORECASE)
-
+_URL = re.compile(r"(?P<head>(?<=[a-z0-9+.-])://[^\s/:@]*:|\bhttps?://)(?P<value>[^\s/@:]+|(?<=:)[^\s/@]+)(?=@)", re.IGNORECASE)
+"""A password in an address, and a user without one where that is a token (``https://TOKEN@github.com``)."""
 
 _HINTS = (
     *("key", "passw", "passphrase", "secret", "credential", "authorization", "bearer", "pwd"),
-    *("-token", "_token", "?token", "&token"),
+    *("-token", "_token", "?token", "&token", "--ap", "--ad", "--ssl-keyfile-"),
     *(f"{word}token" for word in ("auth", "hf", "access", "refresh", "session", "admin", "api")),
 )
 """In lower case: one of them is in every text that holds a secret's name, but for an address and a name all in capitals. Most
@@ -52,7 +59,16 @@ def is_secret_name(name: str) -> bool:
     """Whether a flag, variable or field of this name holds a secret (``--api-key``, ``HF_TOKEN``, ``ssl_keyfile_password``)."""
     bare = name.strip().strip("-")
     named = _NAME.search(bare) is not None or _TOKEN_NAME.fullmatch(name.strip()) is not None
-    return named and _NOT_SECRET.search(bare) is None
+    return (named and _NOT_SECRET.search(bare) is None) or _shortens_secret_flag(name.strip())
+
+
+@lru_cache(maxsize=4096)
+def _shortens_secret_flag(name: str) -> bool:
+    """Whether the engine takes ``name`` for a secret flag, as argparse takes any beginning that fits one flag only."""
+    if len(name) < 4 or not name.startswith("--") or name in BY_SPELLING:
+        return False
+    meant = [flag for flag in BY_SPELLING if flag.startswith(name)]
+    return bool(meant) and all(is_secret_name(flag) for flag in meant)
 
 
 def mask_argv(argv: Sequence[str]) -> tuple[str, ...]:
@@ -97,7 +113,7 @@ def _mask_assignments(text: str) -> str:
         found = _VALUE.match(text, match.end()) if assigned and is_secret_name(name) else None
         end = match.end("name")
         if found is not None and found["value"] not in ("None", "null", "False", "True", MASK):
-            if name.startswith("--") and not gap.strip() and found["value"].startswith("--"):
+            if name.startswith("--") and not gap.strip("\"', \t\r\n\\") and found["value"].startswith("--"):
                 # Another flag: the one before has no value.
                 end = match.end()
             else:

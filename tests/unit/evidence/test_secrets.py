@@ -31,6 +31,14 @@ SECRET = "sk-Zq81xyz"
         f"GET /x?token={SECRET}&n=1",
         f"--hf-token {SECRET}",
         f"password: {SECRET}",
+        f"--api-k {SECRET}",
+        f"--ap={SECRET}",
+        f"--ssl-keyfile-pass {SECRET}",
+        f"ExecStart=x --api-key \\\n    {SECRET} --port 3",
+        f" ExecStart=x --api-key \\\r\n+   {SECRET}",
+        f"Running ['x', '--api-key', '{SECRET}', '--port', '3']",
+        f'     "--api-key",\n+    "{SECRET}",',
+        f"git+https://{SECRET}@github.com/x/y",
     ],
 )
 def test_a_secret_is_masked(text: str) -> None:
@@ -48,6 +56,9 @@ def test_a_secret_is_masked(text: str) -> None:
         "api_key=None, admin_api_key=None",
         "the password is asked once",
         "keys: a, b; monkey=3",
+        "--bucket-time-to-first-token 0.1 0.5 --attention-backend fa3",
+        "['x', '--api-key', '--port', '3']",
+        "ssh://root@gpu-a, root@gpu-a, http://127.0.0.1:30000/x@y",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
@@ -64,6 +75,7 @@ def test_command_lines_are_masked_word_by_word_and_inside_shell_strings() -> Non
     assert mask_argv(["x", f"--api-key={SECRET}"]) == ("x", f"--api-key={MASK}")
     assert mask_argv(["x", f"--api-key={SECRET} with blanks"]) == ("x", f"--api-key={MASK}")
     assert mask_argv(["x", "--api-key", f"{SECRET} with blanks"]) == ("x", "--api-key", MASK)
+    assert mask_argv(["x", "--api-k", SECRET, "--att", "fa3"]) == ("x", "--api-k", MASK, "--att", "fa3")
     assert mask_argv(["x", "--api-key", "--port", "3"]) == ("x", "--api-key", "--port", "3")
     shown = mask_argv(container_command())
     assert "/srv/llm/secret/key" not in shown[2]
