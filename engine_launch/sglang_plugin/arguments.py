@@ -30,6 +30,8 @@ def settle(server_args: Any) -> Limits:
     if problem:
         raise ValueError(problem)
     options = Options.load()
+    if options.self_test and server_args.skip_server_warmup:
+        raise ValueError("--ddtree-self-test is a part of the server's warm-up: leave --skip-server-warmup out.")
     _undo_widening(server_args, options)
     # Block, window, draft backend, running requests: as for DFLASH.
     _handle_dflash(server_args)

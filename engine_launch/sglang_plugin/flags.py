@@ -76,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="DDTREE only. Rows of a verify pass (nodes and root) for which CUDA graphs are captured; a smaller tree takes the "
         "next larger one. 1 and the largest budget's width are always captured.",
     )
+    group.add_argument(
+        "--ddtree-self-test",
+        action="store_true",
+        help="DDTREE only. Before the server is ready, decode a few prompts plainly and as trees; end it if they do not agree.",
+    )
 
 
 def values(args: argparse.Namespace) -> Options:
@@ -86,6 +91,7 @@ def values(args: argparse.Namespace) -> Options:
         max_budget=getattr(args, "speculative_ddtree_max_budget", None),
         max_topk=getattr(args, "speculative_ddtree_max_topk", None),
         widths=getattr(args, "speculative_ddtree_verify_widths", None),
+        self_test=bool(getattr(args, "ddtree_self_test", False)),
     )
 
 

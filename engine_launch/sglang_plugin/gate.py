@@ -132,7 +132,11 @@ RUNNING: tuple[Need, ...] = (
     ),
     Need(_S + "managers.scheduler:Scheduler.set_internal_state", ("recv_req",)),
     Need(_S + "managers.scheduler:Scheduler.get_internal_state", ("recv_req",)),
+    Need(_S + "managers.scheduler:Scheduler.init_metrics_reporter"),
     Need(_S + "managers.io_struct:SetInternalStateReqOutput"),
+    Need(_S + "managers.tokenizer_manager:TokenizerManager.resolved_config_dict", ("base",)),
+    Need(_S + "managers.tokenizer_manager:TokenizerManager._calculate_spec_decoding_metrics", ("meta_info",)),
+    Need(_S + "entrypoints.http_server:_wait_and_warmup", ("server_args", "launch_callback", "execute_warmup_func")),
 )
 """What the worker and its hooks use."""
 

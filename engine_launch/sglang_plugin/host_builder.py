@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from engine_launch import tree as reference
-from engine_launch.sglang_plugin.kernels import PLANT_MASK, PLANT_NONE, PLANT_POSITION
+from engine_launch.sglang_plugin.plants import PLANT_MASK, PLANT_NONE, PLANT_POSITION
 
 
 def build(

@@ -16,14 +16,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine_launch.sglang_plugin.plants import PLANT_NONE
+
+# Numbers that change from round to round are not specialised on: a variant that is first needed while requests run would be
+# compiled while they wait. What is left to vary (the padded width) is compiled at the start, see warm_up.
+_BATCH = 64
+"""Requests before a request whose lengths one load takes; more are padded to the next power of two."""
 _TILE_BYTES = 512
 """Bytes of a KV row that one program moves."""
 
-PLANT_NONE, PLANT_MASK, PLANT_POSITION, PLANT_FEATURE, PLANT_MOVE = range(5)
-"""Planted errors, for the tests that must catch them (``DDTREE_TEST_HOOKS``)."""
 
-
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride", "length", "candidates", "width"])
 def _build_kernel(
     ids_ptr,
     logp_ptr,
@@ -119,7 +122,7 @@ def _build_kernel(
         parent = tl.where(new, node, parent)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width", "block"])
 def _walk_kernel(
     tokens_ptr,
     parents_ptr,
@@ -160,7 +163,7 @@ def _walk_kernel(
     tl.store(new_lens_ptr + row, tl.load(seq_lens_ptr + row).to(tl.int64) + accepted + 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width", "block"])
 def _move_kernel(
     buffers_ptr,
     strides_ptr,
@@ -238,7 +241,7 @@ def build(
         candidates,
         width,
         SLOTS=max(2, triton.next_power_of_2(width)),
-        BATCH=triton.next_power_of_2(bs),
+        BATCH=max(_BATCH, triton.next_power_of_2(bs)),
         PLANT=plant,
         num_warps=1,
     )
@@ -306,3 +309,16 @@ class RowMover:
             DEPTH=triton.next_power_of_2(block),
             num_warps=4,
         )
+
+
+def warm_up(widths: tuple[int, ...], block: int, candidates: int, device: Any, mover: RowMover) -> None:
+    """Compile the variants that these widths need, before the first request needs them."""
+    ids = torch.zeros((1, block - 1, candidates), dtype=torch.int64, device=device)
+    zero = torch.zeros((1,), dtype=torch.int64, device=device)
+    for width in widths:
+        budget, topk = (torch.full((1,), value, dtype=torch.int32, device=device) for value in (width - 1, 1))
+        table = torch.zeros((1, width), dtype=torch.int32, device=device)
+        mask = torch.zeros((width * width,), dtype=torch.uint8, device=device)
+        tokens, _, slots, parents = build(ids, ids.float(), zero, budget, topk, zero, zero, table, mask, width)
+        _, path, commits, _, _ = walk(tokens, parents, torch.full_like(tokens, -1), zero, block)
+        mover(slots, path, commits)

@@ -61,6 +61,7 @@ class Options:
     max_budget: int | None = None
     max_topk: int | None = None
     widths: tuple[int, ...] | None = None
+    self_test: bool = False
 
     def resolve(self, block: int) -> Limits:
         """Fill in what was not given.

@@ -1,23 +1,26 @@
-"""What clients are told: start values in ``/server_info`` and a request's ``spec_*`` figures in ``meta_info``.
+"""The front end's part: start values in ``/server_info``, a request's ``spec_*`` figures in ``meta_info``, the self-test.
 
-Both are put together in the front end's process, where the plugin's flags are not fields of ``ServerArgs`` and where SGLang
-takes ``speculative_num_draft_tokens - 1`` for the drafts of a round, which is no tree's number of anything.
+The first two are put together in the front end's process, where the plugin's flags are not fields of ``ServerArgs`` and where
+SGLang takes ``speculative_num_draft_tokens - 1`` for the drafts of a round, which is no tree's number of anything.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
+from engine_launch.sglang_plugin import self_test
 from engine_launch.sglang_plugin.options import Limits, Options
 
 
 def install_in_front_end(server_args: Any) -> None:
-    """Wrap the tokenizer manager's two functions for a server that runs DDTREE."""
+    """Wrap the tokenizer manager's two functions, and the warm-up if a self-test is asked for, of a server that runs DDTREE."""
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    limits = Options.load().resolve(int(server_args.speculative_dflash_block_size))
+    options = Options.load()
+    limits = options.resolve(int(server_args.speculative_dflash_block_size))
     start = start_values(limits)
 
     def with_start_values(original: Callable[..., dict[str, Any]], *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -30,7 +33,32 @@ def install_in_front_end(server_args: Any) -> None:
     target = f"{TokenizerManager.__module__}.{TokenizerManager.__qualname__}"
     HookRegistry.register(f"{target}.resolved_config_dict", with_start_values, HookType.AROUND)
     HookRegistry.register(f"{target}._calculate_spec_decoding_metrics", with_block, HookType.AROUND)
+    if options.self_test:
+        HookRegistry.register("sglang.srt.entrypoints.http_server._wait_and_warmup", with_self_test, HookType.AROUND)
     HookRegistry.apply_hooks()
+
+
+def with_self_test(
+    original: Callable[..., None],
+    server_args: Any,
+    launch_callback: Callable[[], None] | None = None,
+    execute_warmup_func: Callable[[Any], bool] | None = None,
+) -> None:
+    """Make the self-test a part of the warm-up, which the server's *ready* line waits for."""
+    from sglang.srt.entrypoints.http_server import _execute_server_warmup
+    from sglang.srt.utils import kill_process_tree
+
+    warm_up = execute_warmup_func or _execute_server_warmup
+
+    def checked(args: Any) -> bool:
+        if not warm_up(args):
+            return False
+        if self_test.check(args.url(), args.api_key, args.skip_tokenizer_init):
+            return True
+        kill_process_tree(os.getpid())
+        return False
+
+    original(server_args, launch_callback, checked)
 
 
 def start_values(limits: Limits) -> dict[str, Any]:

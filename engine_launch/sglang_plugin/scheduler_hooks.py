@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine_launch.sglang_plugin import settings
-from engine_launch.sglang_plugin.kernels import PLANT_MOVE, PLANT_NONE
+from engine_launch.sglang_plugin.plants import PLANT_MOVE, PLANT_NONE
 
 _logger = logging.getLogger(__name__)
 _PLANT = "ddtree_plant"
@@ -34,6 +34,7 @@ def install() -> None:
     _replace(DecodeCudaGraphRunner, "get_spec_info", _graph_input)
     _replace(Scheduler, "set_internal_state", _set_state)
     _replace(Scheduler, "get_internal_state", _get_state)
+    _replace(Scheduler, "init_metrics_reporter", _start_metrics)
 
 
 def _replace(owner: Any, name: str, around: Callable[..., Any]) -> None:
@@ -101,6 +102,16 @@ def _validate_request(original: Callable[..., str | None], req: Any, enable_over
         return problem
     stock = original(req, enable_overlap)
     return None if stock is None else stock.replace("DFLASH", "DDTREE")
+
+
+def _start_metrics(original: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> None:
+    """Add our series to a scheduler that writes SGLang's (``--enable-metrics``, the rank that reports)."""
+    original(scheduler, *args, **kwargs)
+    context = scheduler.metrics_collector_context
+    if context.current_scheduler_metrics_enabled and context.collector is not None:
+        from engine_launch.sglang_plugin.metrics import TreeMetrics
+
+        scheduler.draft_worker.start_metrics(TreeMetrics(context.collector.labels))
 
 
 def _set_state(original: Callable[..., Any], scheduler: Any, request: Any) -> Any:

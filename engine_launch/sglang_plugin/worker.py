@@ -29,9 +29,10 @@ from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2, _prepare_dfl
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from torch import Tensor
 
-from engine_launch.sglang_plugin import kernels, settings
+from engine_launch.sglang_plugin import kernels, plants, settings
 from engine_launch.sglang_plugin.arguments import block_of
 from engine_launch.sglang_plugin.candidates import CandidateHead
+from engine_launch.sglang_plugin.metrics import TreeMetrics
 from engine_launch.sglang_plugin.options import Limits, Options
 from engine_launch.sglang_plugin.verify import TreeVerifyInput, VerifyGraphs, choose, share_graph_buffers
 
@@ -79,9 +80,12 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         self._counts_key: tuple[tuple[int, int], ...] = ()
         self._counts: tuple[Tensor, Tensor] | None = None
         self._first_verify_logged = False
-        self.plant = kernels.PLANT_NONE
+        self._ranks_logged = False
+        self.plant = plants.PLANT_NONE
         self._proposer = _load_proposer(os.environ.get("DDTREE_PROPOSER", ""))
         self._build_on_host = os.environ.get("DDTREE_TEST_BUILDER") == "host"
+        self._metrics: TreeMetrics | None = None
+        self._check_ranks = os.environ.get("DDTREE_CHECK_RANKS") == "1" and self._group is not None
         self._log_start()
         global _running
         _running = self
@@ -141,6 +145,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         super().init_cuda_graphs()
         self._graphs = VerifyGraphs(self.model_runner, self.limits.widths)
         self._mover = _row_mover(self.model_runner.token_to_kv_pool)
+        kernels.warm_up(self.limits.widths, self.block_size, self.limits.max_topk, self.device, self._mover)
         if self.ps.tp_rank == 0:
             _logger.info("DDTREE verify graphs captured. widths=%s", list(self._graphs.widths))
 
@@ -152,13 +157,27 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
 
     def change_setting(self, name: str, value: float) -> None:
         """Put one hot setting into effect from the next round on. Raises ValueError when it is not taken."""
-        self.current = settings.change(self.current, self.limits, name, value)
-        self._set_window(self.current.window)
+        self._put(settings.change(self.current, self.limits, name, value))
 
     def restore_settings(self, settings_before: settings.Settings) -> None:
         """Take back changes of a call that was refused in part."""
-        self.current = settings_before
-        self._set_window(settings_before.window)
+        self._put(settings_before)
+
+    def _put(self, new: settings.Settings) -> None:
+        self.current = new
+        self._set_window(new.window)
+        if self._metrics is not None:
+            self._metrics.settings(new)
+
+    def start_metrics(self, metrics: TreeMetrics) -> None:
+        """From now on, report settings and commit lengths."""
+        self._metrics = metrics
+        metrics.settings(self.current)
+
+    def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], batch_size: int = 0) -> None:
+        """SGLang calls this when a round's numbers have come to the host."""
+        if self._metrics is not None:
+            self._metrics.round(num_correct_drafts_per_req, self.speculative_num_draft_tokens - 1)
 
     def report(self) -> dict[str, Any]:
         """For ``/server_info``: limits of this start."""
@@ -188,8 +207,9 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
 
     def _size_tensors(self, sizes: tuple[tuple[int, int], ...]) -> tuple[Tensor, Tensor]:
         if self._counts is None or sizes != self._counts_key:
-            both = torch.tensor(sizes, dtype=torch.int32).T.contiguous().to(self.device, non_blocking=True)
-            self._counts_key, self._counts = sizes, (both[0], both[1])
+            # Two tensors and no views of one: the kernel is compiled for aligned addresses.
+            budgets, topks = (torch.tensor(column, dtype=torch.int32).to(self.device) for column in zip(*sizes, strict=True))
+            self._counts_key, self._counts = sizes, (budgets, topks)
         return self._counts
 
     # -- a round ---------------------------------------------------------------------------------------------------------
@@ -239,6 +259,8 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
             self.plant,
         )
 
+        if self._check_ranks:
+            self._compare_ranks(tokens, parents)
         self._graphs.use(width)
         logits_output, in_graph = self._verify(batch, tokens, node_positions, node_slots, mask, width, bound)
         sampling_info = batch.sampling_info
@@ -380,12 +402,12 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
     ) -> None:
         """Accepted rows to the front of the target's KV, their features to the drafter's."""
         bs, block = path.shape
-        if width > 1 and self.plant != kernels.PLANT_MOVE:
+        if width > 1 and self.plant != plants.PLANT_MOVE:
             assert self._mover is not None
             self._mover(node_slots, path, commits)
         starts = torch.arange(0, bs * width, width, device=path.device).unsqueeze(1)
         nodes = path
-        if self.plant == kernels.PLANT_FEATURE:
+        if self.plant == plants.PLANT_FEATURE:
             nodes = torch.arange(block, device=path.device).clamp_max(width - 1).expand(bs, block)
         features = hidden.view(bs * width, -1).index_select(0, (starts + nodes).reshape(-1))
         self._append_target_hidden_to_draft_kv_by_loc(
@@ -395,6 +417,17 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
             positions=positions.reshape(-1),
             commit_lens=commits,
         )
+
+    def _compare_ranks(self, tokens: Tensor, parents: Tensor) -> None:
+        """Tests only: raises RuntimeError when the ranks have built different trees."""
+        assert self._group is not None
+        mine = torch.cat([tokens, parents.to(tokens.dtype)]).unsqueeze(0)
+        everyone = self._group.all_gather(mine.contiguous(), dim=0)
+        if not bool((everyone == mine).all()):
+            raise RuntimeError("DDTREE: the ranks have built different trees")
+        if not self._ranks_logged:
+            self._ranks_logged = True
+            _logger.info("DDTREE tree ranks equal")
 
     def _log_first_verify(self, commits: Tensor) -> None:
         if self._first_verify_logged:

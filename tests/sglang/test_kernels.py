@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine_launch import tree as reference
-from engine_launch.sglang_plugin import host_builder, kernels
+from engine_launch.sglang_plugin import host_builder, kernels, plants
 
 BLOCK, CANDIDATES = 8, 8
 
@@ -127,13 +127,13 @@ def test_rows_of_the_accepted_path_move_to_the_front_in_every_buffer() -> None:
         assert torch.equal(new, expected)
 
 
-@pytest.mark.parametrize("plant", [kernels.PLANT_MASK, kernels.PLANT_POSITION])
+@pytest.mark.parametrize("plant", [plants.PLANT_MASK, plants.PLANT_POSITION])
 def test_a_planted_error_changes_what_it_names(plant: int) -> None:
     good, bad = Batch(5, 9, [8], [4]), Batch(5, 9, [8], [4])
     _, positions, _, _ = good.build()
     _, shifted, _, _ = bad.build(plant)
-    assert torch.equal(good.tree_mask(0), bad.tree_mask(0)) == (plant != kernels.PLANT_MASK)
-    assert torch.equal(positions, shifted) == (plant != kernels.PLANT_POSITION)
+    assert torch.equal(good.tree_mask(0), bad.tree_mask(0)) == (plant != plants.PLANT_MASK)
+    assert torch.equal(positions, shifted) == (plant != plants.PLANT_POSITION)
 
 
 @pytest.mark.parametrize("plant", range(3))
@@ -142,3 +142,10 @@ def test_the_builder_on_the_host_gives_the_same(plant: int) -> None:
     for kernel, host in zip(here.build(plant), there.build_on_host(plant), strict=True):
         assert torch.equal(kernel, host)
     assert torch.equal(here.mask, there.mask)
+
+
+def test_warming_up_compiles_every_width_and_moves_nothing() -> None:
+    buffer = torch.randn(8, 2, 4)
+    before = buffer.clone()
+    kernels.warm_up((1, 9), BLOCK, CANDIDATES, "cpu", kernels.RowMover([buffer]))
+    assert torch.equal(buffer, before)

@@ -1,0 +1,66 @@
+"""What follows from DDTREE's flags, and their way to another process."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from engine_launch.sglang_plugin import flags
+from engine_launch.sglang_plugin.options import ENVIRONMENT, OptionError, Options, parse_widths
+
+
+def test_without_flags_there_is_room_to_tune_while_running() -> None:
+    limits = Options().resolve(8)
+    assert (limits.budget, limits.topk, limits.max_budget, limits.max_topk) == (8, 4, 32, 8)
+    assert limits.widths == (1, 9, 17, 33)
+
+
+def test_a_budget_takes_the_next_larger_captured_width() -> None:
+    limits = Options(budget=16, max_budget=64, widths=(2, 9, 17)).resolve(8)
+    assert limits.widths == (1, 2, 9, 17, 65)
+    assert [limits.width_for(budget) for budget in (0, 1, 2, 8, 16, 17, 64)] == [1, 2, 9, 9, 17, 65, 65]
+
+
+def test_the_widest_pass_has_room_for_the_drafters_block() -> None:
+    assert Options(budget=2, max_budget=2).resolve(16).max_width == 16
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (Options(budget=0), "--speculative-ddtree-budget is 0"),
+        (Options(budget=300), "1 to 256"),
+        (Options(topk=65), "--speculative-ddtree-topk is 65"),
+        (Options(budget=40, max_budget=32), "is more than --speculative-ddtree-max-budget 32"),
+        (Options(topk=9, max_topk=8), "is more than --speculative-ddtree-max-topk 8"),
+        (Options(widths=(99,)), "--speculative-ddtree-verify-widths is 99"),
+    ],
+)
+def test_numbers_that_cannot_be_are_named(options: Options, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        options.resolve(8)
+
+
+def test_values_reach_a_process_that_inherits_the_environment() -> None:
+    environment: dict[str, str] = {}
+    options = Options(budget=16, widths=(9, 17), self_test=True)
+    options.store(environment)
+    assert set(environment) == {ENVIRONMENT}
+    assert Options.load(environment) == options
+    assert Options.load({}) == Options()
+
+
+def test_widths_are_a_list_of_numbers() -> None:
+    assert parse_widths("17, 9,9") == (9, 17)
+    with pytest.raises(ValueError, match="x"):
+        parse_widths("9,x")
+
+
+def test_the_flags_are_read_from_a_command_line() -> None:
+    parser = argparse.ArgumentParser()
+    flags.add_arguments(parser)
+    assert flags.values(parser.parse_args([])) == Options()
+    given = ["--speculative-ddtree-budget", "16", "--speculative-ddtree-topk", "4", "--speculative-ddtree-max-budget", "64"]
+    given += ["--speculative-ddtree-max-topk", "8", "--speculative-ddtree-verify-widths", "9,17", "--ddtree-self-test"]
+    assert flags.values(parser.parse_args(given)) == Options(16, 4, 64, 8, (9, 17), True)

@@ -1,0 +1,92 @@
+"""What DDTREE refuses: arguments at the start, requests at admission."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from engine_launch.sglang_plugin.arguments import refusal
+from engine_launch.sglang_plugin.options import Options
+from engine_launch.sglang_plugin.scheduler_hooks import request_refusal
+
+LIMITS = Options().resolve(8)
+TRITON = ("triton", "triton")
+
+
+def arguments(**changes: object) -> SimpleNamespace:
+    values = {
+        "speculative_draft_model_path": "drafter",
+        "page_size": 1,
+        "disaggregation_mode": "null",
+        "pp_size": 1,
+        "dcp_size": 1,
+    }
+    return SimpleNamespace(**{**values, **changes})
+
+
+def test_arguments_that_fit_are_not_refused() -> None:
+    assert refusal(arguments(), TRITON) == ""
+    assert refusal(arguments(page_size=None), TRITON) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"speculative_draft_model_path": None}, "--speculative-draft-model-path"),
+        ({"page_size": 16}, "--page-size 1, not 16"),
+        ({"enable_deterministic_inference": True}, "--enable-deterministic-inference"),
+        ({"speculative_use_rejection_sampling": True}, "--speculative-use-rejection-sampling"),
+        ({"speculative_accept_threshold_acc": 0.9}, "--speculative-accept-threshold-acc"),
+        ({"enable_dp_attention": True}, "--enable-dp-attention"),
+        ({"pp_size": 2}, "--pp-size"),
+        ({"disaggregation_mode": "decode"}, "--disaggregation-mode"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_with_what_to_change(changes: dict[str, object], words: str) -> None:
+    assert words in refusal(arguments(**changes), TRITON)
+
+
+def test_an_attention_backend_without_tree_masks_is_named() -> None:
+    assert "--attention-backend triton (it is fa3)" in refusal(arguments(), ("fa3", "fa3"))
+    assert "(it is fa3/triton)" in refusal(arguments(), ("fa3", "triton"))
+
+
+def request(return_logprob: bool = False, **params: object) -> SimpleNamespace:
+    neutral: dict[str, object] = {
+        "frequency_penalty": 0.0,
+        "presence_penalty": 0.0,
+        "repetition_penalty": 1.0,
+        "min_new_tokens": 0,
+        "json_schema": None,
+        "regex": None,
+        "ebnf": None,
+        "structural_tag": None,
+        "sampling_seed": None,
+        "custom_params": None,
+    }
+    return SimpleNamespace(return_logprob=return_logprob, sampling_params=SimpleNamespace(**{**neutral, **params}))
+
+
+def test_an_ordinary_request_is_admitted() -> None:
+    assert request_refusal(request(), LIMITS) is None
+    assert request_refusal(request(custom_params={"ddtree_budget": 4, "thinking_budget": 99}), LIMITS) is None
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"return_logprob": True}, "return_logprob"),
+        ({"frequency_penalty": 0.5}, "frequency_penalty (it is 0.5)"),
+        ({"presence_penalty": -1.0}, "presence_penalty"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"min_new_tokens": 4}, "min_new_tokens"),
+        ({"regex": "a+"}, "grammars"),
+        ({"sampling_seed": 3}, "sampling_seed"),
+        ({"custom_params": {"ddtree_budget": 999}}, "the tree budget is 999"),
+    ],
+)
+def test_what_would_be_wrong_at_a_node_is_refused_at_admission(params: dict[str, object], words: str) -> None:
+    found = request_refusal(request(**params), LIMITS)  # type: ignore[arg-type]
+    assert found is not None
+    assert words in found
