@@ -14,6 +14,9 @@ from .unit_text import Assignment, UnitText, UnitWarning, parse_unit
 from .unit_words import PREFIXES, UnitWord, expand, split_words
 
 SERVICE = "Service"
+DIRECTORIES = ("RuntimeDirectory", "StateDirectory", "CacheDirectory", "LogsDirectory", "ConfigurationDirectory")
+LISTS = frozenset({*DIRECTORIES, "UnsetEnvironment", "PassEnvironment"})
+"""Settings that add up, and begin anew after an empty one; those that say what variables a process gets."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class EffectiveUnit:
     """The last assignment of each other setting of ``[Service]`` (``Type``, ``User``, ``StandardOutput`` …)."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """The file of each entry of ``settings``."""
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The words of settings of :data:`LISTS`, all assignments together."""
     warnings: tuple[tuple[str, UnitWarning], ...] = ()
     """(file, warning)."""
     refused: str = ""
@@ -111,6 +116,8 @@ class _Merger:
         self._files: list[EnvironmentFile] = []
         self._settings: dict[str, Assignment] = {}
         self._origins: dict[str, str] = {}
+        self._lists: dict[str, list[str]] = {}
+        self._unbalanced = False
         self._warnings: list[tuple[str, UnitWarning]] = []
 
     def add(self, source: UnitSource) -> None:
@@ -128,6 +135,9 @@ class _Merger:
             else:
                 self._settings[item.key] = item
                 self._origins[item.key] = source.path
+            if item.key in LISTS:
+                kept = self._lists.get(item.key, []) if item.value else []
+                self._lists[item.key] = [*kept, *(word.value for word in split_words(item.value))]
 
     def _add_commands(self, path: str, item: Assignment) -> None:
         commands = self._commands.setdefault(item.key, [])
@@ -152,6 +162,7 @@ class _Merger:
                 message = "'#' inside a command is no comment: it and the words after it are arguments"
                 self._warnings.append((path, UnitWarning(item.end_line, message, serious=True)))
                 break
+        self._unbalanced = self._unbalanced or any(word.unclosed for word in split_words(item.value))
         if any(word.odd_escapes for word in split_words(item.value)):
             self._warnings.append((path, UnitWarning(item.line, "an escape that systemd does not know is kept as written")))
 
@@ -181,12 +192,15 @@ class _Merger:
             refused = "Service has more than one ExecStart= setting, which is only allowed for Type=oneshot services."
         elif not self._commands.get("ExecStart") and not self._commands.get("ExecStop"):
             refused = "Service has no ExecStart=, ExecStop=, or SuccessAction=."
+        if self._unbalanced:
+            refused = "A command has a quote that is not closed."
         return EffectiveUnit(
             commands={key: tuple(commands) for key, commands in self._commands.items()},
             environment=tuple(self._environment.values()),
             environment_files=tuple(self._files),
             settings=self._settings,
             origins=self._origins,
+            lists={name: tuple(words) for name, words in self._lists.items()},
             warnings=tuple(self._warnings),
             refused=refused,
         )

@@ -15,6 +15,9 @@ from .unit import EffectiveUnit, EnvironmentEntry, UnitCommand, UnitSource, read
 from .unit_specifiers import SpecifiedText, UnitName, replace_specifiers
 from .unit_words import ExpandedWord, expand_words, variables_in
 
+_OF_EACH_START = ("INVOCATION_ID", "JOURNAL_STREAM", "MAINPID", "NOTIFY_SOCKET", "SYSTEMD_EXEC_PID", "WATCHDOG_PID")
+"""Set by the manager (systemd.exec(5), "Environment variables in spawned processes")."""
+
 
 @dataclass(frozen=True)
 class EnvText:
@@ -70,6 +73,8 @@ class Environment:
     from_files: frozenset[str]
     unread: tuple[str, ...]
     """Environment files that cannot be read."""
+    unknown: tuple[str, ...] = ()
+    """Variables whose values only the manager knows, some of them another one at each start."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,7 @@ def view_command(files: UnitFiles) -> CommandView:
         words = tuple(ExpandedWord(text, index) for index, text in enumerate(texts))
     else:
         # What an unreadable file may set stays as it is written: no one may take a guess for the command.
+        values |= {name: f"${{{name}}}" for name in environment.unknown}
         for name, path in _uncertain(texts, environment).items():
             values[name] = f"${name}"
             problems.append(f"the command takes ${name}, which {path} may set, and that file cannot be read")
@@ -142,12 +148,19 @@ def expand_loaded(argv: Sequence[str], view: CommandView, loaded: Mapping[str, s
         return tuple(argv)
     written = {entry.name for entry in view.unit.environment}
     unwritten = {name: value for name, value in view.values.items() if name not in written}
-    from_files = {name: view.values[name] for name in view.from_files}
-    return tuple(word.value for word in expand_words(argv, {**unwritten, **loaded, **from_files}))
+    from_files = {name: view.values[name] for name in view.from_files if name in view.values}
+    values = _without({**unwritten, **loaded, **from_files}, view.unit.lists.get("UnsetEnvironment", ()))
+    return tuple(word.value for word in expand_words(argv, values))
+
+
+def _without(values: Mapping[str, str], unset: Sequence[str]) -> dict[str, str]:
+    """The variables without those that ``UnsetEnvironment=`` takes away: by name, or only with one value (``NAME=VALUE``)."""
+    return {name: value for name, value in values.items() if name not in unset and f"{name}={value}" not in unset}
 
 
 def read_environment(unit: EffectiveUnit, files: UnitFiles, specifiers: Mapping[str, str]) -> Environment:
-    """The variables that a start would set. Specifiers are in ``Environment=`` only; files win over it, later ones first."""
+    """The variables that a start would set, without those that ``UnsetEnvironment=`` takes away. Specifiers are in
+    ``Environment=`` only; files win over it, later ones first."""
     found = {name: EnvironmentEntry(name, value, "", 0) for name, value in files.ambient.items()}
     for entry in unit.environment:
         found[entry.name] = replace(entry, value=replace_specifiers(entry.value, specifiers).value)
@@ -162,7 +175,15 @@ def read_environment(unit: EffectiveUnit, files: UnitFiles, specifiers: Mapping[
             for variable in parse_env_file(file.text):
                 found[variable.name] = EnvironmentEntry(variable.name, variable.value, file.path, variable.line)
                 from_files.add(variable.name)
-    return Environment(found, frozenset(from_files), tuple(unread))
+    unknown = [name for name in (*_OF_EACH_START, *unit.lists.get("PassEnvironment", ())) if name not in found]
+    kept = _without({name: entry.value for name, entry in found.items()}, unit.lists.get("UnsetEnvironment", ()))
+    unset = set(unit.lists.get("UnsetEnvironment", ()))
+    return Environment(
+        {name: entry for name, entry in found.items() if name in kept},
+        frozenset(from_files) & kept.keys(),
+        tuple(unread),
+        tuple(name for name in unknown if name not in unset),
+    )
 
 
 def matching(pattern: str, files: Sequence[EnvText]) -> tuple[EnvText, ...]:

@@ -15,7 +15,8 @@ _HEX = {"x": 2, "u": 4, "U": 8}
 _BLANKS = " \t\n\r"
 PREFIXES = "@-:+!|"
 """Characters before an executable's path that change how it is run."""
-_BRACED = re.compile(r"\$\{([^}]*)\}")
+_BRACED = re.compile(r"\$\{([^}:]*)\}")
+"""``${NAME:-default}`` is a shell's: systemd leaves it as it is."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class UnitWord:
     """For each character of the word: where in the assignment's value it is written."""
     odd_escapes: bool = False
     """Holds an escape that systemd does not know; it is kept as written, with a warning in the journal."""
+    unclosed: bool = False
+    """A quote in it is not closed: systemd refuses a command with such a word."""
 
 
 def split_words(value: str, *, c_escapes: bool = True) -> tuple[UnitWord, ...]:
@@ -68,7 +71,7 @@ def _word(value: str, start: int, c_escapes: bool) -> tuple[UnitWord, int]:
             characters.append(character)
             spans.append((at, at + 1))
             at += 1
-    return UnitWord("".join(characters), start, at, tuple(spans), odd), at
+    return UnitWord("".join(characters), start, at, tuple(spans), odd, bool(quote)), at
 
 
 def _escape(value: str, at: int) -> tuple[str, int, bool]:
@@ -130,7 +133,7 @@ class ExpandedWord:
 def expand_words(words: Sequence[str], environment: Mapping[str, str]) -> tuple[ExpandedWord, ...]:
     """The arguments after systemd's variable expansion (``replace_env_argv`` of systemd 252): a word that begins with ``$`` is a
     variable as a whole and becomes as many words as its value has, ``${NAME}`` anywhere becomes its value as it is, ``$$`` is
-    ``$``. Unset variables are empty."""
+    ``$``. Unset variables are empty; ``${NAME:-…}`` stays as it is."""
     expanded: list[ExpandedWord] = []
     for index, word in enumerate(words):
         if name := variable_of(word):
@@ -171,7 +174,7 @@ def replace_braces(word: str, environment: Mapping[str, str]) -> tuple[str, tupl
         close = word.find("}", at)
         if word.startswith("$$", at):
             text, end = "$", at + 2
-        elif word.startswith("${", at) and close > 0:
+        elif word.startswith("${", at) and close > 0 and ":" not in word[at:close]:
             text, end = environment.get(word[at + 2 : close], ""), close + 1
         else:
             text, end = word[at], at + 1

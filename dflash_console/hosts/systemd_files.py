@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..evidence.unit import UnitSource, read_unit
+from ..evidence.unit import DIRECTORIES, EffectiveUnit, UnitSource, read_unit
 from ..evidence.unit_command import EnvText, UnitFiles, specifier_values
 from ..evidence.unit_order import UnitLayout, drop_in_folders, lay_out, unit_candidates
 from ..evidence.unit_specifiers import BY_NAME, replace_specifiers, specifier_letters
@@ -200,11 +200,26 @@ class UnitFileStore:
         places = {"t": facts.runtime, "S": config, "C": cache, "L": f"{config}/log", "E": config}
         return {**places, "u": facts.user, "U": str(facts.uid), "h": home, "d": f"{facts.runtime}/credentials/{self._unit}"}
 
+    def _directories(self, unit: EffectiveUnit, sources: Sequence[UnitSource], facts: ManagerFacts) -> dict[str, str]:
+        """Variables that name the folders that the manager makes for the unit (``StateDirectory=`` …)."""
+        places = self._of_manager(facts)
+        values = {**places, **specifier_values(UnitFiles(self._unit, tuple(sources)))}
+        found = {}
+        for setting, letter in zip(DIRECTORIES, "tSCLE", strict=True):
+            # A name may be followed by those of links to it.
+            names = sorted(replace_specifiers(word.partition(":")[0], values).value for word in unit.lists.get(setting, ()))
+            if names:
+                variable = f"{setting.removesuffix('Directory').upper()}_DIRECTORY"
+                found[variable] = ":".join(f"{places[letter]}/{name}" for name in names)
+        if any(unit.setting(f"{how}Credential{kind}") for how in ("Load", "Set") for kind in ("", "Encrypted")):
+            found["CREDENTIALS_DIRECTORY"] = places["d"]
+        return found
+
     async def _ambient(self, sources: Sequence[UnitSource]) -> dict[str, str]:
         """Variables that a process of the unit gets beside the unit's own."""
         facts = await self._manager.facts()
-        found = dict(facts.environment)
         unit = read_unit(sources)
+        found = {**facts.environment, **self._directories(unit, sources, facts)}
         user = unit.setting("User")
         taken = {name for word in (unit.start.argv if unit.start is not None else ()) for name in variables_in(word)}
         if user and self._manager.scope == "system" and taken & {"USER", "LOGNAME", "HOME", "SHELL"}:

@@ -196,6 +196,52 @@ async def test_a_change_is_what_systemd_loads_and_the_process_gets(rig: Rig) -> 
     assert config.loaded == config.command != wanted
 
 
+VARIABLES = {
+    "unset": ("x${A}x $B", "Environment=A=1 B=2\nUnsetEnvironment=A\n"),
+    "unset with one value": ("${A} ${B}x", "Environment=A=1 B=2\nUnsetEnvironment=A=9 B=2\n"),
+    "unset and not any more": ("$A", "Environment=A=1\nUnsetEnvironment=A\nUnsetEnvironment=\n"),
+    "folders": (
+        "--log=${STATE_DIRECTORY} ${RUNTIME_DIRECTORY} ${LOGS_DIRECTORY}",
+        "StateDirectory=%p\nRuntimeDirectory=v-b v-a\nLogsDirectory=v-x\nLogsDirectory=\nLogsDirectory=v-y\n",
+    ),
+    "credentials": ("${CREDENTIALS_DIRECTORY}", "SetCredential=key:value\n"),
+    "a shell's default": ("${A:-8} ${B:-${A}}", "Environment=A=1\n"),
+    "from a file, then unset": ("x${A}x $B", "EnvironmentFile=/etc/v-file.env\nUnsetEnvironment=A\n"),
+}
+
+
+@pytest.mark.parametrize("case", VARIABLES)
+async def test_the_command_is_what_the_process_gets_whatever_sets_its_variables(rig: Rig, case: str) -> None:
+    words, lines = VARIABLES[case]
+    rig.write("/etc/v-file.env", "A=3\nB='4 5'\n")
+    rig.unit("v-vars.service", unit_text("vvars", words, extra=lines))
+    service = rig.service("v-vars")
+    config = await service.configuration()
+    assert config.loaded == config.command
+    await service.start()
+    await asyncio.sleep(0.3)
+    assert rig.argv("vvars")[1:] == config.command[1:]
+
+
+async def test_a_variable_that_only_the_manager_knows_stays_as_it_is_written_and_a_change_goes_on(rig: Rig) -> None:
+    rig.unit("v-own.service", unit_text("vown", "--id=${INVOCATION_ID} ${PASSED}", extra="PassEnvironment=PASSED\n"))
+    service = rig.service("v-own")
+    config = await service.configuration()
+    assert config.command[3:] == ("--id=${INVOCATION_ID}", "${PASSED}")
+    wanted = (*config.command, "--more")
+    await service.write(service.edits(config, wanted))
+    await service.reload()
+    config = await service.configuration()
+    assert config.loaded == config.command == wanted
+
+
+async def test_a_quote_that_is_not_closed_is_said_as_the_reason_why_systemd_refuses_the_unit(rig: Rig) -> None:
+    rig.unit("v-quote.service", unit_text("vquote", "'open --port 31001"))
+    service = rig.service("v-quote")
+    assert (await service.state()).state is RunState.FAILED
+    assert "a quote that is not closed" in " ".join((await service.configuration()).problems).lower()
+
+
 NASTY = st.text(st.sampled_from("$%{}\\\"' ;#aA\t\né~!`&|<>*?[](),@-=\x01\x7f\u200b𝛼"), max_size=12)
 FIXED = (
     '{"a": "b c", "d": [1, 2]}',
