@@ -13,7 +13,7 @@ from ..evidence.file_edits import Texts
 from .systemd_audit import audit_path
 from .systemd_manager import Manager, said
 from .systemd_rollback_script import ARM, DISARM, FORGET, script_text, unit_texts
-from .transport import HostError
+from .transport import HostError, HostUnreachable
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,8 @@ class RollbackTimer:
         await self._still_ours()
         done = await self._manager.run_root(["sh", "-c", DISARM, "sh", await self._folder(), self._name], changes=True)
         answer = done.stdout.decode("utf-8", "replace").strip()
+        if answer == "stuck":
+            return await self._remove_armed(said(done))
         if answer not in ("off", "fired", "none"):
             raise HostError(f"whether the roll-back timer was called off is not known: {said(done)}")
         if answer == "off":
@@ -96,6 +98,23 @@ class RollbackTimer:
             with contextlib.suppress(HostError):
                 await self._forget()
         return answer == "off"
+
+    async def _remove_armed(self, why: str) -> bool:
+        """The rename that calls it off is not possible: it does not fire either when it is stopped and its files are gone."""
+        problem = why
+        try:
+            await self._forget()
+            units = [await self._manager.show(f"{self._name}.{kind}") for kind in ("timer", "service")]
+            if all(shown.get("ActiveState") in ("inactive", "failed") for shown in units):
+                return not await self.fired()
+        except HostUnreachable:
+            raise
+        except HostError as error:
+            problem = f"{why}; {error}"
+        raise HostError(
+            f"the roll-back timer on {self._manager.transport.name} could not be called off ({problem}): it puts the "
+            f"configuration of before back, unless systemctl stop {self._name}.timer works there"
+        )
 
     async def armed(self) -> bool:
         """Whether the timer is running and has not fired."""
@@ -132,7 +151,9 @@ class RollbackTimer:
         """Remove a timer that was called off."""
         await self._stop_timer()
         argv = ["sh", "-c", FORGET, "sh", await self._folder(), self._name, await self._units()]
-        await self._manager.run_root(argv, changes=True)
+        done = await self._manager.run_root(argv, changes=True)
+        if not done.ok:
+            raise HostError(f"its files cannot be removed: {said(done)}")
         await self._manager.command("daemon-reload")
 
     async def _must_linger(self) -> None:

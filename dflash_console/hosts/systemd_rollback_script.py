@@ -35,7 +35,8 @@ trap - EXIT
 """
 """Arguments: the script's folder, the units' name, their folder, their two texts. The script comes on standard input."""
 DISARM = """
-if mv -- "$1/$2.armed" "$1/$2.off" 2>/dev/null; then printf 'off\\n'
+if said=$(mv -- "$1/$2.armed" "$1/$2.off" 2>&1); then printf 'off\\n'
+elif [ -e "$1/$2.armed" ]; then printf 'stuck\\n'; printf '%s\\n' "$said" >&2
 elif [ -e "$1/$2.fired" ] || [ -e "$1/$2.done" ]; then printf 'fired\\n'
 else printf 'none\\n'; fi
 """

@@ -116,6 +116,28 @@ async def test_a_roll_back_that_a_power_failure_cut_off_is_done_again(boot_host:
         assert host.path("/etc/r-cut.env").read_text() == "A=1\n"
 
 
+@pytest.mark.parametrize("broken", ["mv", "mv and rm"])
+async def test_a_timer_that_cannot_be_called_off_is_removed_or_never_said_to_be_off(boot_host: BootHost, broken: str) -> None:
+    host = boot_host()
+    async with rig_on(host) as rig:
+        rig.unit("r-stuck.service", unit_text("rstuck"))
+        service = rig.service("r-stuck")
+        config = await service.configuration()
+        await service.start()
+        state = await service.state()
+        timer = RollbackTimer(service.manager, service.unit)
+        await timer.arm(4, service.restorable(config))
+        for program in broken.split(" and "):
+            rig.write(f"/usr/local/sbin/{program}", '#!/bin/sh\necho "Input/output error" >&2; exit 1\n', mode=0o755)
+        if "rm" not in broken:
+            assert await timer.disarm()
+            await asyncio.sleep(5)
+            assert (await service.state()).invocation_id == state.invocation_id
+        else:
+            with pytest.raises(HostError, match=r"could not be called off .*Input/output error"):
+                await timer.disarm()
+
+
 async def test_an_odd_file_and_one_that_was_not_there_are_put_back_byte_for_byte(rig: Rig) -> None:
     rig.unit("r-odd.service", unit_text("rodd"))
     odd = 'A="\'$x `id` %s \\\\ é"\r\n\nEND\n'

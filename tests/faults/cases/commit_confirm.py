@@ -95,6 +95,20 @@ async def rebooted(scene: Scene) -> Ended:
     return await scene.console.run("apply", "--resume", "--yes")
 
 
+@fault(
+    "commit-confirm-cannot-be-called-off",
+    Where.CONSOLE,
+    "the change is confirmed, and the timer's files can neither be renamed nor removed",
+    (Verdict.NOT_READY, Verdict.TIMED_OUT, Verdict.ROLLBACK_FAILED),
+    "called off|timer",
+    old=(Old.IN_PLACE, Old.RESTORED, Old.RESTORABLE),
+)
+async def not_called_off(scene: Scene) -> Ended:
+    for program, spared in (("mv", ".armed"), ("rm", ".sh ")):
+        scene.pretend(program, f'case "$*" in *"{spared}"*) echo "Input/output error" >&2; exit 1;; esac\nexec REAL "$@"')
+    return await scene.console.apply("--commit-confirm")
+
+
 def armed(scene: Scene) -> bool:
     return TIMER in scene.exec("systemctl", "list-timers", "--all", "--no-pager")
 
