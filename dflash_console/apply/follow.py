@@ -62,6 +62,8 @@ class StartFollower:
         self._patience = patience
         self.log_problem = before.log_problem
         """Why the log of this start cannot be read; empty while it can."""
+        self.unseen = ""
+        """Why a part of what the engine prints does not come, though the log can be read."""
         self.log = StartLog()
         self.lines: list[LogLine] = []
         self.server: ServerInfo | None = None
@@ -121,6 +123,7 @@ class StartFollower:
             for begin in range(0, len(batch), 400):
                 part = batch[begin : begin + 400]
                 self.log = self.log.add_all(part)
+                self.unseen = self.unseen or next((line.text.strip("[]") for line in part if line.origin == "unseen"), "")
                 self.lines = [*self.lines, *part][-STORED_LINES:]
                 self._moved.set()
                 await asyncio.sleep(0)

@@ -275,9 +275,9 @@ class RestartApply:
                 raise StageFailed(Verdict.PROCESS_DIED, "the engine was ready and then ended; see the log of this start")
             evidence = StartEvidence(follower.log, follower.server, argv or None, self._plan.drafter)
             self.proofs = tuple(prove(find_knob(change.knob), change.new, evidence) for change in self._plan.changes)
-            if follower.log_problem:
-                # Evidence that this user may not see is not missing: the value is unknown.
-                self.proofs = tuple(proof.unseen(follower.log_problem) for proof in self.proofs)
+            if unseen := follower.log_problem or follower.unseen:
+                # Evidence that cannot be seen is not missing: the value is unknown.
+                self.proofs = tuple(proof.unseen(unseen) for proof in self.proofs)
             judge(self.proofs, follower.lines)
             notes.evidence = await self._table()
 

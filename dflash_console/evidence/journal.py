@@ -40,8 +40,8 @@ class LogLine:
     priority: int = 6
     """syslog priority: 3 error, 4 warning, 6 info."""
     origin: str = "engine"
-    """``engine``, ``manager`` (the service manager's own line), ``gap`` (lines are missing here) or ``console`` (what the console
-    has to say about the log)."""
+    """``engine``, ``manager`` (the service manager's own line), ``gap`` (lines are missing here), ``console`` (what the console
+    has to say about the log) or ``unseen`` (why a part of what the engine prints does not come)."""
     number: int | None = None
     """Line number within this start, from 1."""
 

@@ -64,8 +64,9 @@ class Journal:
         """
         place = self._place(cursor)
         files = await self._output_files()
-        for said in self._outputs.said:
-            yield (LogLine(said, cursor=cursor or "", invocation_id=invocation_id, origin="console"),)
+        for sink in self._outputs.said:
+            origin = "unseen" if sink.unseen else "console"
+            yield (LogLine(sink.said, cursor=cursor or "", invocation_id=invocation_id, origin=origin),)
         if not files:
             async with contextlib.aclosing(self._journal.batches(place, invocation_id)) as batches:
                 async for batch in batches:

@@ -34,6 +34,11 @@ class UnitOutput:
     said: str = ""
     """For the log: where the output goes, when it is not the journal, and what follows from that."""
 
+    @property
+    def unseen(self) -> bool:
+        """What is printed there cannot be read, or not be told from what earlier starts printed."""
+        return self.kind in ("file", "elsewhere")
+
 
 @dataclass(frozen=True)
 class UnitOutputs:
@@ -50,8 +55,9 @@ class UnitOutputs:
         return tuple(sink for sink in self.sinks if sink.kind in ("append", "truncate"))
 
     @property
-    def said(self) -> tuple[str, ...]:
-        return tuple(sink.said for sink in self.sinks if sink.said)
+    def said(self) -> tuple[UnitOutput, ...]:
+        """Those of which the log has to tell something."""
+        return tuple(sink for sink in self.sinks if sink.said)
 
 
 def manager_command(query: JournalQuery) -> tuple[str, ...]:

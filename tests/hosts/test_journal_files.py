@@ -138,7 +138,7 @@ async def test_a_file_that_is_written_over_is_said_to_be_unknown_and_no_line_of_
         async with following(journal, cursor=cursor) as seen:
             await seen.until(lambda: bool(seen.texts("manager")))
         assert not seen.texts()
-        assert any("StandardOutput=file:" in text and "not known" in text for text in seen.texts("console"))
+        assert any("StandardOutput=file:" in text and "not known" in text for text in seen.texts("unseen"))
     finally:
         await on(testhost, "systemctl", "stop", unit)
 
@@ -146,8 +146,8 @@ async def test_a_file_that_is_written_over_is_said_to_be_unknown_and_no_line_of_
 async def test_an_output_that_goes_nowhere_is_said(testhost: TestHost, open_journal: OpenJournal) -> None:
     unit = install(testhost, "time.sleep(60)\n", "StandardOutput=null")
     async with following(open_journal(InsideTransport(testhost), unit)) as seen:
-        await seen.until(lambda: bool(seen.texts("console")))
-    assert "StandardOutput=null" in seen.texts("console")[0]
+        await seen.until(lambda: bool(seen.texts("unseen")))
+    assert "StandardOutput=null" in seen.texts("unseen")[0]
 
 
 BOTH = "time.sleep(1)\nprint('to out', flush=True)\nprint('to err', file=sys.stderr, flush=True)\ntime.sleep(60)\n"
@@ -197,7 +197,7 @@ async def test_an_error_output_that_goes_nowhere_is_said_and_the_output_is_follo
     try:
         async with following(open_journal(InsideTransport(testhost), unit)) as seen:
             await seen.until(lambda: "to out" in seen.texts())
-        assert any("the error output" in text and "StandardError=null" in text for text in seen.texts("console"))
+        assert any("the error output" in text and "StandardError=null" in text for text in seen.texts("unseen"))
     finally:
         await on(testhost, "systemctl", "stop", unit)
 

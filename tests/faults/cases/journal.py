@@ -210,7 +210,8 @@ async def append_rotated(scene: Scene) -> Ended:
     "journal-overwritten-file",
     Where.JOURNAL,
     "StandardOutput=file: older lines may stand behind the new ones in that file",
-    SILENT_LINES,
+    Verdict.UNKNOWN,
+    "file:",
     setup=Setup(faults=FOREIGN, service=(f"StandardOutput=file:{LOG}",), started=False),
 )
 async def overwritten_file(scene: Scene) -> Ended:
@@ -222,7 +223,8 @@ async def overwritten_file(scene: Scene) -> Ended:
     "journal-output-null",
     Where.JOURNAL,
     "StandardOutput=null: nothing is logged anywhere",
-    SILENT_LINES,
+    Verdict.UNKNOWN,
+    "null",
     setup=Setup(faults=FOREIGN, service=("StandardOutput=null",), started=False),
 )
 async def output_null(scene: Scene) -> Ended:
@@ -254,3 +256,17 @@ async def running(scene: Scene) -> None:
 def new_lines(scene: Scene) -> str:
     """The journal of the start that runs."""
     return scene.exec("journalctl", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={scene.invocation}")
+
+
+@fault(
+    "journal-overwritten-file-rolled-back",
+    Where.JOURNAL,
+    "the same file, the new start dies, and with --rollback-on-failure the old one cannot be confirmed either",
+    Verdict.PROCESS_DIED,
+    "cannot confirm",
+    old=(Old.IN_PLACE, Old.RESTORED),
+    setup=Setup(faults=f"{FOREIGN};16=exit", service=(f"StandardOutput=file:{LOG}",), started=False),
+)
+async def overwritten_file_rolled_back(scene: Scene) -> Ended:
+    await running(scene)
+    return await scene.console.apply("--rollback-on-failure")
