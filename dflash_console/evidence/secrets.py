@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from engine_launch.spec.flags import BY_SPELLING
-
 MASK = "******"
 """What stands in a secret's place."""
 
@@ -57,15 +55,25 @@ def _may_hold_secret(text: str) -> bool:
 
 def is_secret_name(name: str) -> bool:
     """Whether a flag, variable or field of this name holds a secret (``--api-key``, ``HF_TOKEN``, ``ssl_keyfile_password``)."""
-    bare = name.strip().strip("-")
-    named = _NAME.search(bare) is not None or _TOKEN_NAME.fullmatch(name.strip()) is not None
-    return (named and _NOT_SECRET.search(bare) is None) or _shortens_secret_flag(name.strip())
+    name = name.strip()
+    bare = name.strip("-")
+    named = _NAME.search(bare) is not None or _TOKEN_NAME.fullmatch(name) is not None
+    if named and _NOT_SECRET.search(bare) is None:
+        return True
+    return name.startswith("--") and len(name) in _FLAG_LENGTHS and _shortens_secret_flag(name)
+
+
+_FLAG_LENGTHS = range(4, 80)
+"""Characters of a flag; what is longer is none, and is not remembered either."""
 
 
 @lru_cache(maxsize=4096)
 def _shortens_secret_flag(name: str) -> bool:
     """Whether the engine takes ``name`` for a secret flag, as argparse takes any beginning that fits one flag only."""
-    if len(name) < 4 or not name.startswith("--") or name in BY_SPELLING:
+    # The list of all flags takes a twentieth of the time to the first paint, before which no command line is read.
+    from engine_launch.spec.flags import BY_SPELLING
+
+    if name in BY_SPELLING:
         return False
     meant = [flag for flag in BY_SPELLING if flag.startswith(name)]
     return bool(meant) and all(is_secret_name(flag) for flag in meant)
