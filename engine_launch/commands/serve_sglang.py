@@ -17,7 +17,8 @@ from typing import NoReturn
 
 from engine_launch.commands.checkpoint import CheckpointError, read_checkpoint
 from engine_launch.commands.output import warn
-from engine_launch.doctor.software import PLUGIN, PLUGIN_TARGET, RESTRICTING_VARIABLE, TESTED_VERSION, kept_out
+from engine_launch.doctor.software import PLUGIN, PLUGIN_TARGET, RESTRICTING_VARIABLE, kept_out
+from engine_launch.sglang_plugin.gate import TESTED_VERSION
 from engine_launch.spec.drafter_check import Severity, TargetShape, check_drafter
 from engine_launch.spec.drafter_config import DrafterConfigError, load_drafter_config
 from engine_launch.spec.flags import FlagError

@@ -12,7 +12,7 @@ from engine_launch.doctor.check import Check, fail, ok, warn
 from engine_launch.doctor.gpus import check_gpu_memory, check_gpus, check_health, check_xids, read_gpus
 from engine_launch.doctor.probe import Evidence, read_host
 from engine_launch.doctor.processes import check_processes
-from engine_launch.doctor.software import check_plugin, check_sglang, check_triple
+from engine_launch.doctor.software import check_names, check_plugin, check_sglang, check_triple
 from engine_launch.spec.drafter_check import Severity, check_drafter, taps
 from engine_launch.spec.drafter_config import DrafterConfigError, load_drafter_config
 from engine_launch.spec.sglang_checks import asked_algorithm, block_given, check_sglang_flags, number
@@ -38,6 +38,8 @@ def judge(evidence: Evidence, flags: Mapping[str, str]) -> list[Check]:
             check_health(evidence.health.text, evidence.health.problem),
             check_xids(evidence.kernel_log.text, evidence.kernel_log.problem),
         ]
+    if "sglang" in evidence.versions:
+        checks.insert(2, check_names(evidence.gate.text, evidence.gate.problem))
     driver = gpus[0].driver if gpus else ""
     return [
         *checks,

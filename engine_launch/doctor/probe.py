@@ -42,6 +42,8 @@ class Evidence:
     nvcc: Output
     serve_help: Output
     """``python -m sglang.launch_server --help``."""
+    gate: Output
+    """Names that the plugin misses in this SGLang, as a JSON list on the last line."""
     processes: tuple[Process, ...]
     versions: Mapping[str, str]
     """Distribution → version, those that are installed."""
@@ -53,7 +55,7 @@ class Evidence:
 
 
 def read_host() -> Evidence:
-    """Read this machine. Takes up to half a minute where SGLang is installed: its help text imports it."""
+    """Read this machine. Takes up to a minute where SGLang is installed: its help text and the plugin's gate import it."""
     smi = "nvidia-smi"
     formats = "--format=csv,noheader,nounits"
     health = Output("", "not asked")
@@ -69,6 +71,7 @@ def read_host() -> Evidence:
         kernel_log=kernel_log(),
         nvcc=command("nvcc", "--version"),
         serve_help=sglang_help(),
+        gate=plugin_gate(),
         processes=processes(),
         versions=versions("sglang", "torch", "sglang-kernel", "flashinfer-python", "triton", "transformers", "ddtree-console"),
         torch_cuda=torch_cuda(),
@@ -108,6 +111,14 @@ def sglang_help() -> Output:
     if importlib.util.find_spec("sglang") is None:
         return Output("", "SGLang is not installed in this environment")
     return command(sys.executable, "-m", "sglang.launch_server", "--help", timeout=120.0)
+
+
+def plugin_gate() -> Output:
+    """Asked in a process of its own: it imports SGLang, which takes many seconds and may end in any way."""
+    if importlib.util.find_spec("sglang") is None:
+        return Output("", "SGLang is not installed in this environment")
+    code = "import json; from engine_launch.sglang_plugin import gate; print(json.dumps([str(one) for one in gate.check()]))"
+    return command(sys.executable, "-c", code, timeout=120.0)
 
 
 def versions(*names: str) -> dict[str, str]:

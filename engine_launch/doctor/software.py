@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
 from engine_launch.doctor.check import Check, fail, ok, warn
+from engine_launch.sglang_plugin.gate import TESTED_VERSION
 
-TESTED_VERSION = "0.5.17"
 PLUGIN = "ddtree"
 PLUGIN_TARGET = "engine_launch.sglang_plugin:register"
 RESTRICTING_VARIABLE = "SGLANG_PLUGINS"
@@ -69,6 +70,28 @@ def check_plugin(
             "plugin", "found, but this SGLang does not list its flags: start a server once and read what its log says of DDTREE"
         )
     return ok("plugin", "found by SGLang" + ("" if help_text else "; whether it loads is not known"))
+
+
+def check_names(text: str, problem: str) -> Check:
+    """Whether this SGLang has every name that the plugin touches.
+
+    Args:
+        text: JSON, one sentence for each name that is not as it must be (see ``probe.plugin_gate``).
+        problem: why it could not be looked at.
+    """
+    if problem:
+        return warn("plugin names", f"not known: {problem}")
+    try:
+        findings = [str(finding) for finding in json.loads(text.splitlines()[-1])]
+    except (ValueError, IndexError, TypeError):
+        return warn("plugin names", "not known: the answer cannot be read")
+    if not findings:
+        return ok("plugin names", "everything that the plugin touches is in this SGLang")
+    return fail(
+        "plugin names",
+        f"{len(findings)} names are missing or changed in this SGLang, the first: {findings[0][:200]}. "
+        f"DDTREE will refuse to start: install SGLang {TESTED_VERSION}, or a newer ddtree-console.",
+    )
 
 
 def check_triple(driver: str, torch: str | None, torch_cuda: str, nvcc: str, nvcc_problem: str) -> Check:

@@ -15,7 +15,7 @@ from engine_launch.doctor.check import Status
 from engine_launch.doctor.gpu_host import check_flags
 from engine_launch.doctor.gpus import check_gpu_memory, check_gpus, check_health, check_xids, read_gpus
 from engine_launch.doctor.processes import Process, check_processes
-from engine_launch.doctor.software import check_plugin, check_sglang, check_triple, dialect
+from engine_launch.doctor.software import check_names, check_plugin, check_sglang, check_triple, dialect
 from engine_launch.spec.sglang_checks import read_flags
 from tests.engine.checkpoints import write_drafter
 from tests.engine.gpu_hosts import H200, NVCC, PLUGIN_HELP, STOCK_HELP, GpuHost
@@ -150,6 +150,16 @@ def test_a_plugin_that_sglang_will_not_load_is_seen() -> None:
     assert check_plugin(here, found, {}, STOCK_HELP).status is Status.FAIL
 
 
+def test_names_that_the_plugin_misses_are_counted_and_the_first_is_told() -> None:
+    assert check_names("a line of a library\n[]\n", "").status is Status.OK
+    check = check_names('["sglang.srt.x.Y is not there", "sglang.srt.z does not take b"]', "")
+    assert check.status is Status.FAIL
+    assert "2 names" in check.message
+    assert "sglang.srt.x.Y is not there" in check.message
+    assert check_names("", "python ended with code 1").status is Status.WARN
+    assert check_names("no JSON", "").status is Status.WARN
+
+
 @pytest.mark.parametrize(
     ("driver", "cuda", "nvcc", "status", "words"),
     [
@@ -268,6 +278,9 @@ def test_a_gpu_host_is_read_and_judged(tmp_path: Path) -> None:
     _, found = doctor(GpuHost(tmp_path), "--port", "0")
     assert found["sglang"] == ("ok", "0.5.17: DDTREE by this project's plugin")
     assert found["plugin"][0] == "ok"
+    # What stands in SGLang's place here has none of its names.
+    assert found["plugin names"][0] == "fail"
+    assert "DDTREE will refuse to start" in found["plugin names"][1]
     assert found["gpus"][1].startswith("1 × NVIDIA H200")
     assert found["gpu processes"][1] == "none on any GPU"
     assert found["gpu errors"][0] == "ok"
