@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..evidence.file_edits import FileEdit, Texts, dump_texts, load_texts, new_texts, old_texts, texts_digest
 from ..hosts.service import Service
-from ..hosts.transport import HostError, Transport
+from ..hosts.transport import HostError, HostUnreachable, Transport
 
 KEPT = 10
 """Confirmed configurations that are kept; older ones are removed."""
@@ -33,23 +34,23 @@ class ConfirmedConfig:
 
 
 class ConfirmedStore:
-    """Reads and writes the records of one service."""
+    """Reads and writes the records of one service, whose configuration has been read: the folder depends on whose it is."""
 
     def __init__(self, transport: Transport, service: Service) -> None:
         self._transport = transport
-        self._folder = service.keep
+        self._service = service
 
     def path(self, name: str) -> str:
         """Where a text is kept."""
-        return f"{self._folder}/{name}"
+        return f"{self._service.keep}/{name}"
 
     async def names(self) -> tuple[str, ...]:
-        """Everything that is kept."""
-        return await self._transport.listdir(self._folder)
+        """Everything that is kept. Raises: HostError."""
+        return await self._transport.listdir(self._service.keep)
 
     async def keep_texts(self, name: str, texts: Texts) -> str:
         """Keep texts of configuration files in one file; its path. Raises: HostFileError."""
-        await self._transport.make_folder(self._folder)
+        await self._transport.make_folder(self._service.keep)
         await self._transport.write(self.path(name), dump_texts(texts).encode(), mode=0o600)
         await self._forget_old()
         return self.path(name)
@@ -61,7 +62,7 @@ class ConfirmedStore:
 
     async def _forget_old(self) -> None:
         """Bound the texts that operations left; their names begin with the time."""
-        names = [name for name in await self._transport.listdir(self._folder) if name.endswith((".before", ".planned"))]
+        names = [name for name in await self.names() if name.endswith((".before", ".planned"))]
         for name in names[:-TEXTS_KEPT]:
             await self._transport.remove(self.path(name))
 
@@ -90,24 +91,23 @@ class ConfirmedStore:
         return record
 
     async def records(self) -> tuple[ConfirmedConfig, ...]:
-        """All that can be read, newest first."""
-        found = []
-        for file in await self._transport.listdir(self._folder):
-            name, _, kind = file.rpartition(".")
-            if kind != "json" or not name.startswith("confirmed-"):
-                continue
-            try:
-                data = json.loads(await self._transport.read(self.path(file)))
-                found.append(
-                    ConfirmedConfig(
-                        name,
-                        str(data["digest"]),
-                        float(data["at"]),
-                        str(data["invocation_id"]),
-                        tuple(str(line) for line in data["evidence"]),
-                        self.path(f"{name}.texts"),
-                    )
-                )
-            except (HostError, ValueError, KeyError, TypeError):
-                continue
-        return tuple(sorted(found, key=lambda record: record.name, reverse=True))
+        """All that can be read, newest first. Raises: HostError."""
+        names = [name for name in await self.names() if name.startswith("confirmed-") and name.endswith(".json")]
+        found = await asyncio.gather(*(self._record(name.removesuffix(".json")) for name in names))
+        return tuple(sorted(filter(None, found), key=lambda record: record.name, reverse=True))
+
+    async def _record(self, name: str) -> ConfirmedConfig | None:
+        try:
+            data = json.loads(await self._transport.read(self.path(f"{name}.json")))
+            return ConfirmedConfig(
+                name,
+                str(data["digest"]),
+                float(data["at"]),
+                str(data["invocation_id"]),
+                tuple(str(line) for line in data["evidence"]),
+                self.path(f"{name}.texts"),
+            )
+        except HostUnreachable:
+            raise
+        except (HostError, ValueError, KeyError, TypeError):
+            return None

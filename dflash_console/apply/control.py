@@ -173,8 +173,8 @@ async def roll_back(
 
 async def _written_is_confirmed(session: HostSession) -> bool:
     """Whether the configuration file is the newest confirmed one, or none was ever confirmed."""
-    records = await ConfirmedStore(session.transport, session.service).records()
     written = texts_digest(session.service.restorable(await session.service.configuration()))
+    records = await ConfirmedStore(session.transport, session.service).records()
     return not records or records[0].digest == written
 
 

@@ -6,6 +6,7 @@ is known from any machine, also for a service that the console met running, or w
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -59,31 +60,30 @@ def _other_record(records: Sequence[ConfirmedConfig], digest: str, state: Servic
 
 
 async def _with_texts(store: ConfirmedStore) -> list[tuple[ConfirmedConfig, Texts]]:
-    found = []
-    for record in await store.records():
-        try:
-            found.append((record, await store.read_texts(record.text_path)))
-        except HostUnreachable:
-            raise
-        except HostError:
-            continue
-    return found
+    records = await store.records()
+    texts = await asyncio.gather(*(_readable(store, record.text_path) for record in records))
+    return [(record, text) for record, text in zip(records, texts, strict=True) if text is not None]
 
 
 async def kept_changes(store: ConfirmedStore) -> tuple[Change, ...]:
-    """What can be read of the operations of this service, the newest first. Raises: HostUnreachable."""
-    found = []
+    """What can be read of the operations of this service, the newest first. Raises: HostError."""
     # The suffix off first: an operation's own roll-back (ID-back) is newer than the operation.
-    operations = [name.removesuffix(".planned") for name in await store.names() if name.endswith(".planned")]
-    for operation in sorted(operations, reverse=True):
-        before, planned = store.path(f"{operation}.before"), store.path(f"{operation}.planned")
-        try:
-            found.append((await store.read_texts(before), await store.read_texts(planned)))
-        except HostUnreachable:
-            raise
-        except HostError:
-            continue
-    return tuple(found)
+    operations = sorted(
+        (name.removesuffix(".planned") for name in await store.names() if name.endswith(".planned")), reverse=True
+    )
+    before = await asyncio.gather(*(_readable(store, store.path(f"{operation}.before")) for operation in operations))
+    planned = await asyncio.gather(*(_readable(store, store.path(f"{operation}.planned")) for operation in operations))
+    return tuple((old, new) for old, new in zip(before, planned, strict=True) if old is not None and new is not None)
+
+
+async def _readable(store: ConfirmedStore, path: str) -> Texts | None:
+    """What is kept there; ``None`` when it is gone or damaged. Raises: HostUnreachable."""
+    try:
+        return await store.read_texts(path)
+    except HostUnreachable:
+        raise
+    except HostError:
+        return None
 
 
 def texts_before(now: Texts, changes: Sequence[Change], confirmed: Sequence[Texts]) -> Texts | None:
