@@ -25,7 +25,7 @@ from .screens.dashboard import DashboardPane
 from .screens.pane import Pane
 from .series import SPANS
 from .settings import ConsoleSettings as ConsoleSettings
-from .settings import dress
+from .settings import dress, unknown_actions
 from .watching import OpenLink
 from .widgets.change_bar import ChangeBar
 from .widgets.connection_notice import ConnectionNotice
@@ -38,6 +38,8 @@ from .work import begin
 if TYPE_CHECKING:
     from .fleet import Fleet
 
+KEYS_CHECKED_AFTER_S = 1.0
+"""The names of a keymap are checked when the screen stands: it takes every screen's import."""
 NARROW = 100
 """Columns below which the layout is the narrow one."""
 BROAD = 160
@@ -124,6 +126,7 @@ class ConsoleApp(HostApp):
         self.begin_watching()
         self.set_interval(1.0, self.tick)
         self.show_problems(self._looks.problems)
+        self.set_timer(KEYS_CHECKED_AFTER_S, lambda: self.show_problems(unknown_actions(self._settings)))
 
     def show_problems(self, problems: Iterable[str]) -> None:
         """Say what is wrong with the configuration file."""

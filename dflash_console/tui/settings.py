@@ -63,12 +63,18 @@ def _set_theme(app: App[None], settings: ConsoleSettings) -> tuple[frozenset[str
 
 
 def _set_keys(app: App[None], settings: ConsoleSettings) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    keys, problems = check_keymap(settings.keymap)
+    if keys:
+        app.set_keymap(keys)
+    return keys, problems
+
+
+def unknown_actions(settings: ConsoleSettings) -> tuple[str, ...]:
+    """A sentence for each entry of the keymap that names no action. Imports every screen and dialog, so it waits for the first
+    paint."""
     if not settings.keymap:
-        return {}, ()
-    # Only who remaps keys pays for importing every screen.
+        return ()
     from .all_bindings import all_bindings
 
-    known = frozenset(binding.id for binding in all_bindings() if binding.id)
-    keys, problems = check_keymap(settings.keymap, known)
-    app.set_keymap(keys)
-    return keys, problems
+    known = {binding.id for binding in all_bindings()}
+    return tuple(f"keymap: there is no action {name}; ? lists them" for name in settings.keymap if name not in known)

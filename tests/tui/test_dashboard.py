@@ -330,7 +330,7 @@ async def test_keys_can_be_changed_by_id_and_a_ctrl_chord_alone_is_refused(make_
         await pilot.press("v")
         assert app.model.change.values == {"tree_budget": 12}
         assert "ctrl chord alone" in notices(app)
-        assert "no.such" in notices(app)
+        await until(lambda: "there is no action no.such" in notices(app), "what is wrong with the keymap")
 
 
 async def test_a_stopped_embedded_engine_is_started(make_app: MakeApp) -> None:
