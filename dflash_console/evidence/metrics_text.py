@@ -126,6 +126,10 @@ class _Series:
     value: float
 
 
+LONGEST_LINE = 10_000
+"""Characters; the parser takes seconds for a line of a megabyte, which no engine writes."""
+
+
 def parse_metrics(text: str | bytes) -> MetricsSample:
     """Read the text of ``/metrics``. Lines that are not needed are skipped; a broken text gives a sample with a problem."""
     # prometheus_client takes 0.1 s to import (its package pulls in its exporters), so it waits for the first sample.
@@ -150,11 +154,12 @@ def parse_metrics(text: str | bytes) -> MetricsSample:
 def _needed_lines(text: str) -> str:
     """Only the series that are used, without their ``sglang:`` prefix; samples need no HELP and TYPE lines."""
     lines: list[str] = []
-    for line in text.splitlines():
+    # Not splitlines, which would break a label's value at U+2028 and the like.
+    for line in text.split("\n"):
         match = _PREFIX.match(line)
-        if match is None:
+        if match is None or len(line) > LONGEST_LINE:
             continue
-        rest = line[match.end() :]
+        rest = line[match.end() :].removesuffix("\r")
         end = min((at for at in (rest.find("{"), rest.find(" ")) if at >= 0), default=-1)
         if end > 0 and rest[:end] in _NEEDED:
             lines.append(rest)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +54,19 @@ def test_the_commit_length_of_the_recorded_requests_leaves_out_their_first_token
 def test_names_with_an_underscore_prefix_read_the_same() -> None:
     text = (CAPTURES / "dflash.metrics.txt").read_text()
     assert parse_metrics(text.replace("sglang:", "sglang_")) == parse_metrics(text)
+
+
+def test_odd_characters_in_a_label_and_carriage_returns_lose_no_figure() -> None:
+    text = (CAPTURES / "dflash.metrics.txt").read_text()
+    assert parse_metrics(text.replace('model_name="', 'model_name="a\u2028b\x85c\x0b')) == parse_metrics(text)
+    assert parse_metrics(text.replace("\n", "\r\n")) == parse_metrics(text)
+
+
+@pytest.mark.parametrize("labels", ['a="' + '\\"' * 500_000 + '"', ",".join(f'a{number}="1"' for number in range(100_000))])
+def test_a_line_of_a_megabyte_is_left_out_at_once(labels: str) -> None:
+    begun = time.process_time()
+    assert parse_metrics(f"sglang:num_running_reqs{{{labels}}} 1\nsglang:num_queue_reqs 2\n").queued == 2
+    assert time.process_time() - begun < 1.0
 
 
 def test_tensor_ranks_are_counted_once_and_data_parallel_ranks_added() -> None:
