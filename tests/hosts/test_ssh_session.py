@@ -118,3 +118,29 @@ async def test_an_unknown_key_is_asked_about_only_where_somebody_can_answer(
         assert code == expected, (out, asked)
         assert "is not known yet" in asked
     assert gpu.host_key() in ssh_home.known_hosts.read_text()
+
+
+async def test_a_program_that_this_user_may_not_see_is_not_said_to_be_gone(
+    gpu: TestHost,
+    ssh_home: SshHome,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    gpu.add_user("ada")
+    ssh_home.add_host("as-ada", gpu, user="ada")
+    gpu.exec(
+        "sh", "-c", "install -D /bin/sleep /opt/hidden/bin/python && chmod 700 /opt/hidden && ln -s /opt/hidden/bin /opt/shown"
+    )
+    said = {}
+    for name, program in (("there", "/opt/hidden/bin/python"), ("linked", "/opt/shown/python"), ("gone", "/opt/gone/python")):
+        gpu.install_unit(f"{name}.service", f"[Service]\nExecStart={program} -m engine_launch serve\n")
+        for host in ("gpu", "as-ada"):
+            _, out, _ = await console(tmp_path, "--host", host, "--unit", name, "doctor", "--json")
+            said[name, host] = next(c["status"] for c in json.loads(out)["checks"] if c["name"] == "engine program")
+    assert said == {
+        ("there", "gpu"): "ok",
+        ("linked", "gpu"): "ok",
+        ("gone", "gpu"): "failed",
+        ("there", "as-ada"): "unknown",
+        ("linked", "as-ada"): "unknown",
+        ("gone", "as-ada"): "failed",
+    }
