@@ -41,6 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     run = commands.add_parser("run", help="run parts")
     run.add_argument("parts", help="names with commas")
     run.add_argument("--out", type=Path, required=True)
+    run.add_argument("--logs", type=Path, help="folder for the servers' logs (default: --out)")
     run.add_argument("--store", type=Path, default=DEFAULT_STORE)
     run.add_argument("--scale", type=float, default=1.0, help="share of the full work")
     run.add_argument("--seconds", type=float, default=540.0, help="what has not ended by then is broken off")
@@ -63,7 +64,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
     attached = dict(item.split("=", 1) for item in arguments.attach)
     chosen = [PARTS[name] for name in names]
-    return run_parts(chosen, arguments.out, arguments.store, scale=arguments.scale, seconds=arguments.seconds, attached=attached)
+    limits = {"scale": arguments.scale, "seconds": arguments.seconds}
+    return run_parts(chosen, arguments.out, arguments.store, logs=arguments.logs, attached=attached, **limits)
 
 
 def run_parts(
@@ -74,13 +76,15 @@ def run_parts(
     scale: float = 1.0,
     seconds: float = 540.0,
     attached: Mapping[str, str] | None = None,
+    logs: Path | None = None,
 ) -> int:
     """Run ``parts`` with the servers that they need; returns the exit code.
 
     Args:
-        out: gets one result file a part, and the servers' logs.
+        out: gets one result file a part.
         seconds: a part that runs then is broken off, and those after it are not begun.
         attached: servers that run already, by name.
+        logs: gets the servers' logs; ``out`` unless given.
     """
     begun, parts, attached = time.monotonic(), list(parts), dict(attached or {})
     out.mkdir(parents=True, exist_ok=True)
@@ -90,7 +94,7 @@ def run_parts(
     before = signal.signal(signal.SIGALRM, _out_of_time)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        with running([SETUPS[name](store) for name in wanted], out) as started:
+        with running([SETUPS[name](store) for name in wanted], logs or out) as started:
             for part in parts:
                 late = time.monotonic() - begun >= seconds
                 result = _skipped(part) if late else run_part(part, Context(store, {**known, **started}, scale))
