@@ -102,7 +102,21 @@ def check_keymap(keymap: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, 
             problems.append(f"keymap: {identity} would be on a ctrl chord alone ({keys}); add another key")
         else:
             good[identity] = ",".join(words)
-    return good, tuple(problems)
+    return good, (*problems, *_shared_keys(good))
+
+
+def _shared_keys(keymap: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each key that the keymap gives to two actions that are reached from every screen."""
+    holders: dict[str, list[str]] = {}
+    for binding in APP_BINDINGS:
+        if isinstance(binding, Binding) and binding.id is not None:
+            for key in keymap.get(binding.id, binding.key).split(","):
+                holders.setdefault(key, []).append(binding.id)
+    return tuple(
+        f"keymap: {key_names(key)} is the key of {' and of '.join(names)}: only one of them can be reached by it"
+        for key, names in holders.items()
+        if len(names) > 1
+    )
 
 
 def key_names(key: str) -> str:

@@ -11,7 +11,7 @@ from textual.dom import DOMNode
 
 from dflash_console import tui
 from dflash_console.tui.all_bindings import all_bindings
-from dflash_console.tui.keymap import APP_BINDINGS
+from dflash_console.tui.keymap import APP_BINDINGS, check_keymap
 from dflash_console.tui.link import Control
 from dflash_console.tui.screens.confirm import ConfirmScreen
 from dflash_console.tui.widgets.key_line import KeyLine
@@ -35,6 +35,14 @@ def test_every_binding_has_a_name_that_the_configuration_file_can_use_and_words_
     assert len(found) > len(APP_BINDINGS)
     assert [binding.action for binding in found if binding.id not in known] == []
     assert [binding.id for binding in all_bindings() if not binding.tooltip] == []
+
+
+def test_a_key_that_is_given_to_two_actions_is_told_and_an_exchange_is_none() -> None:
+    assert check_keymap({}) == ({}, ())
+    assert check_keymap({"operation.restart": "1"})[1] == (
+        "keymap: 1 is the key of screen.dashboard and of operation.restart: only one of them can be reached by it",
+    )
+    assert check_keymap({"operation.restart": "1", "screen.dashboard": "r"})[1] == ()
 
 
 async def test_a_dialog_answers_to_the_keys_of_the_configuration_file(make_app: MakeApp) -> None:
