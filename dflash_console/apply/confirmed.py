@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,6 +55,13 @@ class ConfirmedStore:
         await self._transport.write(self.path(name), dump_texts(texts).encode(), mode=0o600)
         await self._forget_old()
         return self.path(name)
+
+    async def add_present(self, *, invocation_id: str, evidence: Sequence[str]) -> None:
+        """Keep the configuration as it is, just confirmed. The confirmation stands even when there is no room to keep it: the
+        next roll-back then goes to an older one."""
+        with contextlib.suppress(HostError):
+            texts = self._service.restorable(await self._service.configuration())
+            await self.add(texts, invocation_id=invocation_id, evidence=evidence)
 
     async def keep_edits(self, operation_id: str, edits: Sequence[FileEdit]) -> tuple[str, str]:
         """Keep what an operation is about to replace, and what it writes; the two paths. Raises: HostFileError."""

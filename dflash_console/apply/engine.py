@@ -225,13 +225,8 @@ class _Run:
         return replace(failed, rolled_back=True, reason=f"{failed.reason}; rolled back to {said}, confirmed")
 
     async def _keep(self, evidence: list[str]) -> None:
-        invocation = self._operation.invocation_id or self._plan.invocation_id or ""
-        # The confirmation stands even when there is no room to keep it; the next roll-back then goes to an older one.
-        with contextlib.suppress(HostError):
-            store = ConfirmedStore(self._session.transport, self._session.service)
-            service = self._session.service
-            texts = service.restorable(await service.configuration())
-            await store.add(texts, invocation_id=invocation, evidence=evidence)
+        store = ConfirmedStore(self._session.transport, self._session.service)
+        await store.add_present(invocation_id=self._operation.invocation_id or self._plan.invocation_id or "", evidence=evidence)
 
 
 def _success(proofs: tuple[KnobProof, ...], verdict: Verdict) -> str:

@@ -106,11 +106,8 @@ async def _resume(run: TakenUp, found: Found) -> ApplyResult:
         words = await _with_timer(steps.undo, words)
     else:
         await steps.undo.call_off(run.operation)
-        with contextlib.suppress(HostError):
-            store = ConfirmedStore(run.session.transport, run.session.service)
-            invocation = run.operation.invocation_id or ""
-            texts = run.session.service.restorable(await run.session.service.configuration())
-            await store.add(texts, invocation_id=invocation, evidence=[proof.words for proof in steps.proofs])
+        store = ConfirmedStore(run.session.transport, run.session.service)
+        await store.add_present(invocation_id=run.operation.invocation_id or "", evidence=[proof.words for proof in steps.proofs])
     return run.operation.result(verdict, f"taken up again after it was cut off: {words}")
 
 
