@@ -159,7 +159,10 @@ async def take_playground(app: ConsoleApp, pilot: Pilot[None]) -> None:
     await pilot.pause(0.5)
     save(app, "playground")
     await pilot.press("c")
-    await wait(lambda: "plain: same" in subtitle() or "plain: another" in subtitle(), "the comparison with plain decoding")
+    await wait(
+        lambda: "plain: same" in subtitle() or "plain: parts" in subtitle() or "plain: another" in subtitle(),
+        "the comparison with plain decoding",
+    )
     await pilot.press("C")
     await wait(lambda: len(app.screen_stack) == 2, "the comparison")
     await pilot.pause(0.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,11 @@ NEAR_TIES = (
     "and reads badly."
 )
 """What a parting of two greedy answers does and does not mean."""
+NO_NEAR_TIES = (
+    "In fp32 a greedy answer is plain decoding's to the last token: either the tree is verified wrongly, or the two were not "
+    "answered by the same model with the same context."
+)
+"""The same where near-ties are no excuse."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,17 @@ class KeptAnswer:
     name: str
     asked: PromptRequest
     record: RequestRecord
+    precision: str = ""
+    """The format in which the server computed it (``bf16``); empty when it is not known."""
+
+
+class Agreement(Enum):
+    """What two answers say of each other."""
+
+    SAME = "same output"
+    NEAR_TIE = "they part, as right answers may"
+    OTHER = "they part, and right answers would not"
+    UNJUDGED = "no equal output was to be expected"
 
 
 def asked_otherwise(one: PromptRequest, other: PromptRequest) -> str:
@@ -43,26 +60,34 @@ def asked_otherwise(one: PromptRequest, other: PromptRequest) -> str:
     return ""
 
 
-def output_words(other: KeptAnswer, answer: KeptAnswer) -> str:
-    """``same output ✓``, where it parts, or why the outputs say nothing about each other."""
+def agreement(other: KeptAnswer, answer: KeptAnswer) -> tuple[Agreement, str]:
+    """The judgement and its words: ``same output ✓``, where the two part, or why they say nothing about each other."""
+    from ..evidence.precision import FP32
     from ..load.summary import same_output
 
     otherwise = asked_otherwise(other.asked, answer.asked)
     if otherwise:
-        return f"asked otherwise: {otherwise}"
+        return Agreement.UNJUDGED, f"asked otherwise: {otherwise}"
     if answer.asked.temperature > 0:
-        return "T > 0: outputs differ by chance"
+        return Agreement.UNJUDGED, "T > 0: outputs differ by chance"
     result = same_output(other.record, answer.record)
     if result.at is None:
-        return "same output ✓"
-    return f"another output ✗ from {'token' if result.by == 'tokens' else 'character'} {result.at + 1} on"
+        return Agreement.SAME, "same output ✓"
+    place = f"{'token' if result.by == 'tokens' else 'character'} {result.at + 1}"
+    formats_used = {other.precision, answer.precision}
+    if formats_used == {FP32}:
+        return Agreement.OTHER, f"another output ✗ from {place} on"
+    rounded = sorted(formats_used - {FP32, ""})
+    if rounded:
+        return Agreement.NEAR_TIE, f"parts at {place} · {' and '.join(rounded)}: near-ties may fall either way"
+    return Agreement.NEAR_TIE, f"parts at {place} · unless this is fp32, near-ties may fall either way"
 
 
 def comparison_words(other: KeptAnswer, answer: KeptAnswer) -> str:
     """``plain: same output ✓ · 29.1 tok/s, this 48.3 (1.66×)``."""
     if other.record.error:
         return f"{other.name}: ✗ {other.record.error}"
-    parts = [output_words(other, answer)]
+    parts = [agreement(other, answer)[1]]
     theirs, ours = other.record.decode_tok_s, answer.record.decode_tok_s
     if theirs and ours:
         speeds = f"{formats.tokens_per_second(theirs)} tok/s, this {formats.tokens_per_second(ours)}"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dflash_console.load.records import Chunk, RequestRecord
 from dflash_console.load.request import Endpoint, PromptRequest
 from dflash_console.tui.answers import Answer
-from dflash_console.tui.comparison import KeptAnswer, comparison_words, parts_at
+from dflash_console.tui.comparison import Agreement, KeptAnswer, agreement, comparison_words, parts_at
 from dflash_console.tui.prompt_runner import PromptError, make_requests
 from dflash_console.tui.tree import PictureError, draw_tree, read_pictures, summary
 
@@ -73,8 +73,8 @@ def test_neighbouring_verifies_have_different_shades() -> None:
     assert all(left != right for left, right in pairwise(grounds))
 
 
-def kept(name: str, record: RequestRecord, text: str = "hello", **asked: object) -> KeptAnswer:
-    return KeptAnswer(name, replace(PromptRequest.of(text), **asked), record)  # type: ignore[arg-type]
+def kept(name: str, record: RequestRecord, text: str = "hello", precision: str = "fp32", **asked: object) -> KeptAnswer:
+    return KeptAnswer(name, replace(PromptRequest.of(text), **asked), record, precision)  # type: ignore[arg-type]
 
 
 def test_without_shades_every_other_verify_is_underlined() -> None:
@@ -94,6 +94,23 @@ def test_another_output_names_the_place() -> None:
     left, right = answer_record(0, "abc", token_ids=(1, 2, 3)), answer_record(0, "abd", token_ids=(1, 2, 4))
     assert "another output ✗ from token 3 on" in comparison_words(kept("plain", left), kept("this", right))
     assert parts_at(kept("plain", left), kept("this", right)) == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        ("bf16", "bf16", "parts at token 3 · bf16: near-ties may fall either way"),
+        ("fp32", "fp16", "parts at token 3 · fp16: near-ties may fall either way"),
+        ("bf16", "", "parts at token 3 · bf16: near-ties may fall either way"),
+        ("", "", "parts at token 3 · unless this is fp32, near-ties may fall either way"),
+        ("fp32", "", "parts at token 3 · unless this is fp32, near-ties may fall either way"),
+    ],
+)
+def test_where_near_ties_may_fall_either_way_a_parting_is_no_fault(one: str, other: str, words: str) -> None:
+    left, right = answer_record(0, "abc", token_ids=(1, 2, 3)), answer_record(0, "abd", token_ids=(1, 2, 4))
+    judged, said = agreement(kept("plain", left, precision=one), kept("this", right, precision=other))
+    assert (judged, said) == (Agreement.NEAR_TIE, words)
+    assert "✗" not in comparison_words(kept("plain", left, precision=one), kept("this", right, precision=other))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,11 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Static
 
 from ... import formats
-from ..comparison import NEAR_TIES, KeptAnswer, comparison_words, output_words, parts_at
+from ..comparison import NEAR_TIES, NO_NEAR_TIES, Agreement, KeptAnswer, agreement, comparison_words, parts_at
 from .dialog import Dialog
+
+_TONES = {Agreement.SAME: "success", Agreement.NEAR_TIE: "warning", Agreement.OTHER: "error", Agreement.UNJUDGED: "quiet"}
+_MEANING = {Agreement.NEAR_TIE: NEAR_TIES, Agreement.OTHER: NO_NEAR_TIES}
 
 
 class CompareScreen(Dialog[None]):
@@ -70,13 +73,12 @@ class CompareScreen(Dialog[None]):
 
     def _head(self, other: KeptAnswer) -> Text:
         variables = self.app.theme_variables
-        words = output_words(other, self._answer)
-        tone = "success" if words.endswith("✓") else "warning" if "✗" in words else "quiet"
-        head = Text(comparison_words(other, self._answer), style=f"bold {variables.get(tone, '')}")
+        judged, _ = agreement(other, self._answer)
+        head = Text(comparison_words(other, self._answer), style=f"bold {variables.get(_TONES[judged], '')}")
         if len(self._others) > 1:
             head.append(f"   {self._index + 1} of {len(self._others)}", style="not bold dim")
-        if "✗" in words:
-            head.append(f"\n{NEAR_TIES}", style=f"not bold {variables.get('quiet', '')}")
+        if judged in _MEANING:
+            head.append(f"\n{_MEANING[judged]}", style=f"not bold {variables.get('quiet', '')}")
         return head
 
     @staticmethod

@@ -65,6 +65,9 @@ class PlaygroundPane(Pane):
         self._asked: PromptRequest | None = None
         self._sent_at = 0.0
         """Seconds since the epoch: names the answers."""
+        self._precision = ""
+        """The format in which the server computed this run's answers."""
+        self._plain_precision = ""
         self._kept: list[KeptAnswer] = []
         self._compared: KeptAnswer | None = None
         """The answer that plain decoding is compared with."""
@@ -138,6 +141,7 @@ class PlaygroundPane(Pane):
         self._keep()
         self._comparer.cancel()
         self._asked, self._sent_at = requests[0], app_of(self).clock.wall()
+        self._precision = self._serving_precision()
         self._index, self._remark, self._remarks = 0, "", {}
         self.call_later(self.query_one(AnswerView).plain)
         self._runner.start(link, requests)
@@ -148,6 +152,17 @@ class PlaygroundPane(Pane):
         """Only our engines take settings per request; a stock server is not sent parameters that it does not know."""
         state = None if self._model is None else self._model.state
         return state is not None and state.server is not None and state.server.value.dialect.hot
+
+    def _serving_precision(self) -> str:
+        """The format in which the server computes now; asked for each run, because a restart may change it."""
+        from ...evidence.precision import model_precision
+
+        state = None if self._model is None else self._model.state
+        if state is None:
+            return ""
+        return model_precision(
+            None if state.server is None else state.server.value, None if state.log is None else state.log.value
+        )
 
     def action_stop(self) -> None:
         self._runner.cancel()
@@ -168,7 +183,7 @@ class PlaygroundPane(Pane):
     def on_answer_ended(self, message: messages.AnswerEnded) -> None:
         message.stop()
         if self._comparer.take_end(message) and self._compared is not None:
-            plain = KeptAnswer("plain", self._compared.asked, message.record)
+            plain = KeptAnswer("plain", self._compared.asked, message.record, self._plain_precision)
             self._remark = ""
             self._remarks[self._compared_index] = comparison_words(plain, self._compared)
             if plain.record.ok:
@@ -192,7 +207,7 @@ class PlaygroundPane(Pane):
         if asked is None:
             return []
         return [
-            KeptAnswer(earlier_name(self._sent_at, index, len(answers)), asked, answer.record)
+            KeptAnswer(earlier_name(self._sent_at, index, len(answers)), asked, answer.record, self._precision)
             for index, answer in enumerate(answers)
             if answer.record is not None
         ]
@@ -219,6 +234,7 @@ class PlaygroundPane(Pane):
             self._say("this server takes no speculation switch per request: restart it plain, send again, and compare with C")
             return
         self._compared, self._compared_index = shown, self._index
+        self._plain_precision = self._serving_precision()
         self._comparer.start(link, (replace(shown.asked, custom_params={"speculative": False}),))
         self._say("plain: waiting …")
         self.refresh_bindings()
