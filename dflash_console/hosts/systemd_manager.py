@@ -33,8 +33,9 @@ _DROPPED = (
     b"Connection reset by peer",
     b"Message recipient disconnected",
     b"Remote peer disconnected",
+    b"Failed to connect to bus: Connection refused",
 )
-"""What a question meets when systemd is re-executed while it is asked."""
+"""What a question meets when systemd is re-executed while it is asked, or the host goes down: then the connection ends soon."""
 QUEUE_S = 30.0
 """For a job to be queued: systemctl gives up on a manager that does not answer after 25 s by itself (sd_bus_call(3))."""
 COMMAND_S = 90.0
