@@ -24,7 +24,8 @@ def text(x: float, y: float, words: str, *, size: int = 12, colour: str = INK, a
 
 def line(points: list[tuple[float, float]], colour: str, *, dashes: str = "") -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"/>'
+    width = 1 if colour == FAINT else 2
+    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}"/>'
 
 
 class Panel:
