@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import socket
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from engine_launch.sglang_plugin.flags import add_arguments
+from engine_launch.spec.flags import BY_SPELLING
 from engine_launch.spec.sglang_checks import check_sglang_flags, read_flags
 from tests.engine.checkpoints import write_drafter
 from tests.engine.gpu_hosts import GpuHost
@@ -109,6 +112,15 @@ def test_tree_flags_without_ddtree_are_a_warning() -> None:
     found = check_sglang_flags(read_flags(["--speculative-ddtree-budget", "8"]), None)
     assert found.errors == ()
     assert "no effect" in found.warnings[0]
+
+
+def test_every_flag_of_the_plugin_is_in_the_catalogue() -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    add_arguments(parser)
+    spellings = {spelling for action in parser._actions for spelling in action.option_strings}
+    assert len(spellings) > 5
+    assert spellings <= set(BY_SPELLING)
+    assert not any(BY_SPELLING[spelling].sglang for spelling in spellings)
 
 
 def test_flags_are_read_with_either_spelling_and_the_last_one_counts() -> None:
