@@ -50,7 +50,8 @@ where it is not a letter: `left_square_bracket`, `f2`, `escape`):
 "plot.longer" = "plus,greater_than_sign"
 ```
 
-An action on a ctrl chord alone, one that does not exist, or a key that two actions would share, is said when the console opens, and the rest of the keymap works.
+An action on a ctrl chord alone, one that does not exist, or a key that two actions would share, is said when the console
+opens, and the rest of the keymap works.
 """
 
 
