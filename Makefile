@@ -6,6 +6,7 @@ TORCH ?= torch==2.13.0
 
 VENV := .venv
 BIN := $(VENV)/bin
+SGLANG_VENV := .venv-sglang
 STAMPS := $(VENV)/.stamps
 CONSTRAINTS := requirements/constraints.txt
 # Needed by tests and pictures only: tmux drives the real program, libcairo2 draws SVG as PNG, systemd checks printed units.
@@ -16,7 +17,7 @@ DEBIAN_HOSTS := systemd-container dbus openssh-server openssh-client nftables su
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model run test check format lint types contracts unit tests computing waiting changes hosts links units remote faults bench pictures keys build clean
+.PHONY: help setup model run test check format lint types contracts unit tests computing waiting changes hosts sglang links units remote faults bench pictures keys build clean
 ifndef IN_LANES
 .NOTPARALLEL:
 endif
@@ -54,6 +55,11 @@ unit:
 tests:
 	@echo "Tests in three lanes, some minutes; the output of each comes when it ends …"
 	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target IN_LANES=1 computing waiting changes
+
+# In an environment of its own: SGLang pins another torch than the embedded engine has. Its CUDA libraries are left out, so nothing
+# but import, arguments and the kernels (in Triton's interpreter) can be tried; the rest needs a GPU, see docs/sglang.md.
+sglang: $(SGLANG_VENV)/.ready ## Test the plugin against SGLang's own sources (a gigabyte the first time)
+	$(SGLANG_VENV)/bin/python -m pytest tests/sglang -W default --disable-warnings --durations=5
 
 hosts: setup $(STAMPS)/debian-hosts ## Try SSH, systemd, the journal and changes one by one on real hosts
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target IN_LANES=1 links units remote
@@ -93,7 +99,7 @@ build: setup ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean: ## Remove .venv and everything that was built
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(SGLANG_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || sh requirements/debian.sh $(notdir $(PYTHON))-venv || true
@@ -107,6 +113,14 @@ $(STAMPS)/packages: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "Setting up $(VENV) (once; a few minutes, mostly torch) …"
 	@$(PIP) install --constraint $(CONSTRAINTS) '$(TORCH)'
 	@$(PIP) install --constraint $(CONSTRAINTS) --editable '.[embedded,dev]'
+	@touch $@
+
+$(SGLANG_VENV)/.ready: pyproject.toml requirements/sglang.txt
+	@$(PYTHON) -m venv --clear $(SGLANG_VENV)
+	@$(SGLANG_VENV)/bin/pip install --quiet torch==2.11.0 torchvision==0.26.0 triton==3.6.0
+	@$(SGLANG_VENV)/bin/pip install --quiet pytest pytest-asyncio pytest-timeout pytest-textual-snapshot hypothesis hatchling editables
+	@$(SGLANG_VENV)/bin/pip install --quiet --no-deps --requirement requirements/sglang.txt
+	@$(SGLANG_VENV)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(STAMPS)/debian: requirements/debian.sh Makefile | $(BIN)/python

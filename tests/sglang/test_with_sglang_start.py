@@ -1,0 +1,140 @@
+"""The plugin in real SGLang on the CPU, as far as a start goes there: in a process of its own, as a server is one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.timeout(600)  # importing SGLang takes a quarter of a minute, on a busy machine minutes
+DRAFTER = Path(__file__).parents[2] / "engine_launch" / "weights" / "smollm2-135m-dflash" / "config.json"
+TARGET = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "vocab_size": 49152,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 100000,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+}
+ASK = """
+import json, logging, sys
+lines = []
+class Keep(logging.Handler):
+    def emit(self, record): lines.append(record.getMessage())
+for name in ("sglang", "engine_launch"):  # SGLang replaces the root's handlers
+    logging.getLogger(name).addHandler(Keep())
+from sglang.srt.plugins import load_plugins
+load_plugins()
+from sglang.srt.managers.tokenizer_manager import TokenizerManager
+from sglang.srt.server_args import prepare_server_args
+answers = []
+for command in json.load(sys.stdin):
+    lines.clear()
+    said = {"error": ""}
+    try:
+        args = prepare_server_args(command)
+        for name in ("speculative_algorithm", "speculative_num_draft_tokens", "speculative_dflash_block_size",
+                     "speculative_draft_window_size", "max_running_requests", "speculative_draft_attention_backend"):
+            said[name] = getattr(args, name)
+    except ValueError as error:
+        said["error"] = str(error)
+    said["front"] = hasattr(TokenizerManager.resolved_config_dict, "__wrapped__")
+    said["lines"] = list(lines)
+    answers.append(said)
+print("\\n" + json.dumps(answers))
+"""
+DDTREE = ("--speculative-algorithm", "DDTREE")
+REFUSED = (
+    (("--attention-backend", "fa3"), "--attention-backend triton (it is fa3)"),
+    (("--page-size", "16"), "--page-size 1, not 16"),
+    (("--speculative-draft-window-size", "4"), "must be >="),
+    (("--speculative-ddtree-budget", "64", "--speculative-ddtree-max-budget", "32"), "max-budget 32"),
+    (("--speculative-accept-threshold-single", "0.5"), "--speculative-accept-threshold-single"),
+    (("--ddtree-self-test", "--skip-server-warmup"), "--skip-server-warmup"),
+)
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "chain": ("--speculative-algorithm", "DFLASH"),
+    "chain with a tree's flag": ("--speculative-algorithm", "DFLASH", "--speculative-ddtree-budget", "16"),
+    "n-grams with a window": ("--speculative-algorithm", "NGRAM", "--speculative-draft-window-size", "512"),
+    **{words: (*DDTREE, *flags) for flags, words in REFUSED},
+    "tree": ("--speculative-algorithm", "ddtree", "--speculative-ddtree-budget", "16", "--speculative-draft-window-size", "512"),
+}
+"""In this order, because what a start with DDTREE has put in place stays for the rest of a process."""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What SGLang made of each command line, with folders of models that have a configuration and no weights."""
+    target, drafter = tmp_path_factory.mktemp("target"), tmp_path_factory.mktemp("drafter")
+    (target / "config.json").write_text(json.dumps(TARGET), encoding="utf-8")
+    (drafter / "config.json").write_bytes(DRAFTER.read_bytes())
+    common = ["--model-path", str(target), "--speculative-draft-model-path", str(drafter), "--device", "cuda"]
+    common += [
+        "--attention-backend",
+        "triton",
+        "--sampling-backend",
+        "pytorch",
+        "--grammar-backend",
+        "none",
+        "--skip-tokenizer-init",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ASK],
+        input=json.dumps([[*common, *command] for command in COMMANDS.values()]),
+        capture_output=True,
+        text=True,
+        timeout=500,
+        env={key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return dict(zip(COMMANDS, json.loads(done.stdout.strip().splitlines()[-1]), strict=True))
+
+
+def test_ddtree_reserves_the_trees_width_and_keeps_the_drafters_block(said: dict[str, dict[str, Any]]) -> None:
+    tree = said["tree"]
+    assert tree["error"] == ""
+    assert tree["speculative_algorithm"] == "DDTREE"
+    assert (tree["speculative_num_draft_tokens"], tree["speculative_dflash_block_size"]) == (33, 8)
+    assert tree["speculative_draft_window_size"] == 512
+    assert tree["max_running_requests"] == 48
+    assert tree["speculative_draft_attention_backend"] == "triton"
+    assert tree["front"] is True
+    assert not [line for line in tree["lines"] if "no effect" in line]
+    assert [line for line in said["n-grams with a window"]["lines"] if "no effect" in line], "SGLang still warns others"
+
+
+def test_stock_dflash_is_untouched(said: dict[str, dict[str, Any]]) -> None:
+    chain = said["chain"]
+    assert chain["error"] == ""
+    assert (chain["speculative_num_draft_tokens"], chain["speculative_dflash_block_size"]) == (8, None)
+    assert chain["front"] is False
+
+
+def test_flags_of_the_tree_without_ddtree_are_a_warning(said: dict[str, dict[str, Any]]) -> None:
+    assert [line for line in said["chain with a tree's flag"]["lines"] if "--speculative-ddtree-* has no effect" in line]
+
+
+@pytest.mark.parametrize("words", [words for _, words in REFUSED])
+def test_what_cannot_run_is_refused_at_the_start(said: dict[str, dict[str, Any]], words: str) -> None:
+    assert words in said[words]["error"]
+
+
+def test_every_name_that_the_plugin_uses_is_there() -> None:
+    from engine_launch.sglang_plugin import gate
+
+    assert gate.sglang_version() == gate.TESTED_VERSION
+    assert gate.check() == []
