@@ -57,7 +57,7 @@ def distribution(prefix: tuple[int, ...], info: SimpleNamespace) -> torch.Tensor
 
 def walked(info: SimpleNamespace) -> dict[tuple[int, ...], int]:
     """How often each first ``DEPTH`` tokens come out of rounds over the tree (and plain rounds after it, where it ends early)."""
-    paths = [()]
+    paths: list[tuple[int, ...]] = [()]
     for parent, token in zip(TREE.parents, TREE.tokens, strict=True):
         paths.append((*paths[parent], token))
     rows = torch.stack([logits_after(path) for path in paths])
@@ -81,7 +81,7 @@ def walked(info: SimpleNamespace) -> dict[tuple[int, ...], int]:
 def p_value(counts: dict[tuple[int, ...], int], info: SimpleNamespace) -> float:
     statistic, cells = 0.0, 0
     for tokens in itertools.product(range(VOCABULARY), repeat=DEPTH):
-        expected = DRAWS
+        expected = float(DRAWS)
         for place in range(DEPTH):
             expected *= float(distribution(tokens[:place], info)[tokens[place]])
         if expected < 1e-9:
