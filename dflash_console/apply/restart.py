@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from ..drift import Verdict as RowVerdict
-from ..drift import truth_table
+from ..drift import drift_items, truth_table
 from ..evidence.command import flag_value
 from ..evidence.engine_log import Phase, StartLog
 from ..evidence.file_edits import FileEdit
@@ -283,7 +282,7 @@ class RestartApply:
 
     async def _table(self) -> str:
         snapshot = await self._session.watcher.refresh()
-        rows = [row for row in truth_table(snapshot).rows if row.verdict is RowVerdict.DRIFT]
+        rows = drift_items(truth_table(snapshot))
         proven = "; ".join(proof.words for proof in self.proofs)
         if not rows:
             return proven or "no drift"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ..drift import TruthRow, TruthTable, drift_items, truth_table, witnesses_of
+from ..drift import TruthRow, TruthTable, Verdict, drift_items, truth_table, witnesses_of
 from ..evidence.reading import Known, Reading
 from ..formats import shorten
 from ..knobs import Source
@@ -54,13 +54,16 @@ def _text(reading: Reading | None) -> str | Cell:
 
 def print_table(output: Output, table: TruthTable) -> None:
     """The table and, under it, one sentence for each row that is not fine."""
-    drifted = {row.knob for row in drift_items(table)}
+
+    def tone(row: TruthRow) -> Tone | None:
+        return Tone.BAD if row.verdict is Verdict.DRIFT else None
+
     output.table(
         [
             [
                 row.knob,
                 *(_text(row.readings.get(source)) for source in Source),
-                Cell(f"{row.verdict.symbol} {row.verdict.value}", Tone.BAD if row.knob in drifted else None),
+                Cell(f"{row.verdict.symbol} {row.verdict.value}", tone(row)),
             ]
             for row in table.rows
         ],
@@ -69,6 +72,4 @@ def print_table(output: Output, table: TruthTable) -> None:
     said = [row for row in table.rows if row.message]
     if said:
         output.line()
-        output.table(
-            [[Cell(row.verdict.symbol, Tone.BAD if row.knob in drifted else None), row.knob, row.message] for row in said]
-        )
+        output.table([[Cell(row.verdict.symbol, tone(row)), row.knob, row.message] for row in said])

@@ -38,12 +38,15 @@ class Older:
 def judge(witnesses: Witnesses, knob: Knob, algorithm: str | None, older: Older | None) -> TruthRow:
     """The verdict on one setting: the first cause that applies."""
     row = TruthRow(knob.name, knob.title, readings(witnesses, knob), now=in_effect(witnesses, knob))
+    unused = _unused(row, knob, algorithm)
+    if unused is not None and _stays(witnesses, algorithm):
+        return unused
     return (
         disagreement(row, witnesses, knob)
         or _hot(row, witnesses, knob)
         or _older(row, knob, older)
+        or unused
         or _ignored(row, witnesses, knob)
-        or _unused(row, knob, algorithm)
         or _other_value(row, witnesses, knob)
         or _unconfirmed(row, witnesses, knob)
         or _remarks(row, witnesses, knob)
@@ -139,14 +142,22 @@ def _ignored(row: TruthRow, witnesses: Witnesses, knob: Knob) -> TruthRow | None
 
 
 def _unused(row: TruthRow, knob: Knob, algorithm: str | None) -> TruthRow | None:
-    """Settings of a drafter or a tree where there is none."""
+    """Settings of a drafter or a tree where there is none: whatever the sources say of them means nothing."""
     drafting = ("draft_window", "layers_window", "block_size", "drafter")
     tree = ("tree_budget", "tree_topk")
     if algorithm == PLAIN and knob.name in (*drafting, *tree):
-        return with_verdict(row, Verdict.OK, DriftKind.NOT_USED, "not used: plain decoding")
-    if algorithm == "DFLASH" and knob.name in tree and row.now.value is None:
-        return with_verdict(row, Verdict.OK, DriftKind.NOT_USED, "not used: DFLASH verifies a chain")
+        return with_verdict(row, Verdict.OK, DriftKind.NOT_USED, "not used by PLAIN")
+    if algorithm == "DFLASH" and knob.name in tree and row.now.value in (None, OFF):
+        return with_verdict(row, Verdict.OK, DriftKind.NOT_USED, "not used by DFLASH, which verifies a chain")
     return None
+
+
+def _stays(witnesses: Witnesses, algorithm: str | None) -> bool:
+    """The engine itself names this algorithm, and the next start would run the same, as far as is known; otherwise its settings
+    may count, or begin to."""
+    knob = KNOBS["algorithm"]
+    next_one = wanted(readings(witnesses, knob)[Source.UNIT], knob)
+    return in_effect(witnesses, knob).value == algorithm and next_one in (None, algorithm)
 
 
 def _other_value(row: TruthRow, witnesses: Witnesses, knob: Knob) -> TruthRow | None:

@@ -123,6 +123,9 @@ class TruthTable:
 
 
 def drift_items(table: TruthTable) -> tuple[TruthRow, ...]:
-    """The rows whose sources contradict each other, worst first."""
-    rows = [row for row in table.rows if row.verdict is Verdict.DRIFT]
+    """The rows whose sources contradict each other, worst first: what is counted wherever drift is counted.
+
+    A row that only follows from another is the same drift and not listed again.
+    """
+    rows = [row for row in table.rows if row.verdict is Verdict.DRIFT and row.kind is not DriftKind.FOLLOWS]
     return tuple(sorted(rows, key=lambda row: -row.severity.value))

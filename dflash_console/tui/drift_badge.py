@@ -26,18 +26,24 @@ def drift_evidence(state: HostState) -> tuple[object, ...]:
 
 
 def drift_badge(state: HostState) -> DriftBadge:
-    """``✓ confirmed`` when every row that can be judged is fine and the log of this start proves it."""
+    """``✓ confirmed`` when every row that can be judged is fine and the log of this start proves it.
+
+    The proof is the confirmation line; plain decoding prints none, and is proven where the log names the algorithm.
+    """
     if state.service is None or state.service.value.state is not RunState.RUNNING or not state.ready:
         return DriftBadge()
     from ..drift import DriftKind, drift_items, truth_table
+    from ..knobs import PLAIN, Source
 
     table = truth_table(state)
-    items = [row for row in drift_items(table) if row.kind is not DriftKind.FOLLOWS]
+    items = drift_items(table)
     if items and all(row.kind is DriftKind.HOT_NOT_WRITTEN for row in items):
         return DriftBadge(f"! {len(items)} unwritten", Tone.WARN)
     if items:
         return DriftBadge(f"✗ {len(items)} drift", Tone.BAD)
     log = None if state.log is None else state.log.value
-    if log is None or log.confirmation is None:
+    algorithm = table.row("algorithm")
+    plain = algorithm is not None and algorithm.readings[Source.LOG].value == PLAIN
+    if log is None or (log.confirmation is None and not plain):
         return DriftBadge("? not confirmed", Tone.WARN)
     return DriftBadge("✓ confirmed", Tone.GOOD)

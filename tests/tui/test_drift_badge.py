@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dflash_console.evidence.journal import LogLine
+from dflash_console.evidence.process import ProcessEvidence
+from dflash_console.evidence.start_log import StartLog
+from dflash_console.hosts.service import ConfigSource, ServiceConfig
 from dflash_console.state import Aged, HostState
-from dflash_console.tui.drift_badge import drift_evidence
+from dflash_console.tui.drift_badge import drift_badge, drift_evidence
 
-from .support import NOW, state
+from .support import COMMAND, NOW, state
 
 HOT = "[2026-11-29 16:01:00] Hot change applied. speculative_ddtree_budget: 8 -> 16 (from /set_internal_state)"
 
@@ -39,3 +42,21 @@ def test_a_report_asked_after_a_hot_change_is_other_evidence_than_one_from_befor
     assert before.log is not None
     after = replace(before, report_after=before.log.value.lines)
     assert drift_evidence(after) != drift_evidence(before)
+
+
+def test_plain_decoding_with_a_trees_flags_left_in_the_file_is_confirmed_by_the_algorithm_that_its_log_names() -> None:
+    plain = (
+        "ddtree-launch: warning: --speculative-ddtree-budget has no effect with speculative_algorithm=None.",
+        "[2026-11-29 16:00:00] server_args=ServerArgs(speculative_algorithm=None)",
+        "[2026-11-29 16:00:04] The server is fired up and ready to roll!",
+    )
+    left = tuple("NONE" if word == "DDTREE" else word for word in COMMAND)
+    shown = state(texts=plain, algorithm="PLAIN", speculation=False, speculative_ddtree_budget=0, speculative_ddtree_topk=0)
+    shown = replace(
+        shown,
+        config=Aged(ServiceConfig((ConfigSource("u", ""),), left, left), NOW),
+        process=Aged(ProcessEvidence(4242, left), NOW),
+    )
+    assert drift_badge(shown).words == "✓ confirmed"
+    silent = replace(shown, log=Aged(StartLog().add_all(LogLine(text) for text in plain[2:]), NOW))
+    assert drift_badge(silent).words == "? not confirmed"

@@ -376,6 +376,52 @@ def test_settings_of_the_drafter_are_not_used_by_plain_decoding() -> None:
     }
 
 
+PLAIN_LOG = (
+    "ddtree-launch: warning: --speculative-ddtree-budget has no effect with speculative_algorithm=None (only by DDTREE).",
+    "server_args=ServerArgs(speculative_algorithm=None)",
+    READY,
+)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "log", "words", "settings"),
+    [
+        ("NONE", PLAIN_LOG, "not used by PLAIN", ("draft_window", "tree_budget", "tree_topk", "drafter")),
+        (
+            "DFLASH",
+            ("Initialized DFLASH draft runner. block_size=8, draft_window_size=512, compact_cache=True", *PLAIN_LOG[:1], READY),
+            "not used by DFLASH, which verifies a chain",
+            ("tree_budget", "tree_topk"),
+        ),
+    ],
+)
+def test_flags_that_mean_nothing_under_the_algorithm_in_effect_are_no_drift(
+    algorithm: str, log: tuple[str, ...], words: str, settings: tuple[str, ...]
+) -> None:
+    left = with_flags(COMMAND, "--speculative-draft-window-size", "512", "--speculative-algorithm", algorithm)
+    edited = with_flags(left, "--speculative-ddtree-budget", "64")
+    host = Host(edited, left, left, log, drafter=None)
+    for name in settings:
+        row = host.row(name)
+        assert (row.verdict, row.kind, row.message) == (Verdict.OK, DriftKind.NOT_USED, words), name
+    assert drift_items(truth_table(host.snapshot())) == ()
+
+
+def test_a_tree_that_the_next_start_would_use_counts_although_the_running_engine_has_none() -> None:
+    plain = with_flags(COMMAND, "--speculative-algorithm", "NONE")
+    edited = with_flags(COMMAND, "--speculative-ddtree-budget", "64")
+    host = Host(edited, edited, plain, PLAIN_LOG, drafter=None)
+    assert host.row("algorithm").kind is DriftKind.PROCESS_OLDER
+    assert host.row("tree_budget").kind is DriftKind.PROCESS_OLDER
+
+
+def test_a_row_that_follows_from_another_is_not_counted_beside_it() -> None:
+    window = with_flags(COMMAND, "--speculative-draft-window-size", "2048")
+    host = Host(written=window, loaded=window)
+    assert host.row("compact_cache").kind is DriftKind.FOLLOWS
+    assert [row.knob for row in drift_items(truth_table(host.snapshot()))] == ["draft_window"]
+
+
 def test_speculation_that_was_switched_off_is_shown_with_its_key() -> None:
     row = Host(server=reported(speculation=False)).row("speculation")
     assert (row.verdict, row.kind, row.key) == (Verdict.NOTE, DriftKind.SPECULATION_OFF, "s")

@@ -76,7 +76,7 @@ class TruthView(CursorRows["TruthRow"], can_focus=True, inherit_bindings=False):
         lines = [line]
         if row.message and message:
             mend = f" · {row.key} {_KEY_WORDS.get(row.key, 'mends it')}" if row.key else ""
-            lines += _wrapped(f"{row.message}{mend}", width, 4, colour)
+            lines += _wrapped(f"{row.message}{mend}", width, 4, "dim" if row.verdict.value == "ok" else colour)
         if chosen:
             for source, name in _COLUMNS.items():
                 reading = row.readings.get(source)
@@ -89,11 +89,8 @@ class TruthView(CursorRows["TruthRow"], can_focus=True, inherit_bindings=False):
 
 
 def verdict_words(table: TruthTable) -> str:
-    """``2 in drift``, ``6 not known yet``, and ``no drift`` only when every row could be judged.
-
-    A row that only follows from another is not counted, here as in the header.
-    """
-    items = [row for row in table.rows if row.verdict.value == "drift" and row.kind.name != "FOLLOWS"]
+    """``2 in drift``, ``6 not known yet``, and ``no drift`` only when every row could be judged."""
+    items = table.drifted
     unknown = sum(row.verdict.value == "unknown" for row in table.rows)
     parts = [f"{len(items)} in drift"] if items else []
     parts += [f"{unknown} not known yet"] if unknown else []
