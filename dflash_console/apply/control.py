@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..drift import DriftKind, truth_table
 from ..effective import UNGIVEN
 from ..evidence.file_edits import texts_digest
-from ..hosts.service import RunState
+from ..hosts.service import RunState, ServiceState
 from ..plan import Change, Mode, Plan
 from ..session import HostSession
 from .asked import asked_changes, dialect_of
@@ -51,19 +51,32 @@ async def restart_service(
 async def start_service(
     session: HostSession, *, on_event: OnEvent | None = None, why: str = "", timeouts: Timeouts | None = None
 ) -> ApplyResult:
-    """Start a stopped service, confirmed as a restart is. One that runs already is left alone.
+    """Start a stopped service, confirmed as a restart is. One that runs already is left alone: when it answers, there is nothing
+    to do; when it does not, a start is refused, for only a restart could help.
 
     Raises:
         PlanError: the configuration cannot be read.
     """
     state = await session.service.state()
     if state.state in (RunState.RUNNING, RunState.STARTING):
-        text = f"{session.unit} runs already (process {state.main_pid}); use restart to start it anew"
-        return _refused(text, state.invocation_id)
+        return await _runs_already(session, state)
     plan = await plan_restart(session)
     return await apply_plan(
         session, plan, rollback_on_failure=False, drain=False, on_event=on_event, why=why, what="start", timeouts=timeouts
     )
+
+
+async def _runs_already(session: HostSession, state: ServiceState) -> ApplyResult:
+    seen = await session.watcher.refresh()
+    process = f" (process {state.main_pid})" if state.main_pid is not None else ""
+    if seen.ready:
+        text = f"{session.unit} runs already{process} and answers; restart starts it anew"
+        return _untouched(Verdict.UNNEEDED, text, state.invocation_id)
+    if seen.said_ready:
+        text = f"{session.unit} runs already{process} and does not answer; restart starts it anew"
+    else:
+        text = f"{session.unit} is starting already{process} and is not ready yet; logs --follow shows how far it is"
+    return _untouched(Verdict.REFUSED, text, state.invocation_id)
 
 
 async def plan_restart(session: HostSession) -> Plan:
@@ -160,7 +173,7 @@ async def roll_back(
             return replace(result, rolled_back=result.confirmed)
     back = await way_back(session)
     if back is None:
-        return _refused("there is no earlier configuration to go back to", None)
+        return _untouched(Verdict.REFUSED, "there is no earlier configuration to go back to", None)
     plan = await plan_rollback(session, back)
     result = await apply_plan(
         session, plan, rollback_on_failure=False, drain=False, on_event=on_event, why=why, what="rollback", timeouts=timeouts
@@ -191,5 +204,6 @@ async def _hot_drift(session: HostSession) -> Change | None:
     return None if None in settings.values() else Change(settings, Mode.HOT)
 
 
-def _refused(reason: str, invocation_id: str | None) -> ApplyResult:
-    return ApplyResult(False, Verdict.REFUSED, reason, "", Mode.RESTART, (), invocation_id)
+def _untouched(verdict: Verdict, reason: str, invocation_id: str | None) -> ApplyResult:
+    """Nothing was even begun."""
+    return ApplyResult(False, verdict, reason, "", Mode.RESTART, (), invocation_id)

@@ -23,6 +23,8 @@ class Verdict(Enum):
     TIMED_OUT = "timed out"
     REFUSED = "refused"
     """Nothing was changed: a finding, a lock, a file that changed since the plan, or the engine said no."""
+    UNNEEDED = "nothing to do"
+    """What was asked for is so already. Nothing was changed, and nothing was proven anew."""
     WRITE_FAILED = "the write failed"
     """The file is as it was, and so is all else; only a hot change, which is written down last, is in effect by then."""
     LINK_DOWN = "unknown, the link is down"
@@ -95,6 +97,11 @@ class ApplyResult:
     """The previous configuration was restored *and* confirmed."""
     rollback: ApplyResult | None = None
     seconds: float = 0.0
+
+    @property
+    def good(self) -> bool:
+        """What was asked for is so: it was done and confirmed, or needed no doing."""
+        return self.confirmed or self.verdict is Verdict.UNNEEDED
 
     @property
     def words(self) -> str:

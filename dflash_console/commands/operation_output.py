@@ -17,7 +17,7 @@ _MARKS = {
     StageStatus.FAILED: ("✗", Tone.BAD),
 }
 
-_NOTHING_CHANGED = frozenset({Verdict.REFUSED, Verdict.WRITE_FAILED})
+_NOTHING_CHANGED = frozenset({Verdict.REFUSED, Verdict.UNNEEDED, Verdict.WRITE_FAILED})
 
 
 class StagePrinter:
@@ -91,6 +91,13 @@ def print_result(output: Output, result: ApplyResult) -> None:
     if result.confirmed:
         output.line(f"✓ confirmed in {took}: {reason}", Tone.GOOD)
         return
+    if result.verdict is Verdict.UNNEEDED:
+        output.line(f"✓ {result.verdict.value}: {reason}", Tone.GOOD)
+        return
+    if result.verdict is Verdict.REFUSED and not result.stages:
+        # Not even begun: there is nothing that could have been confirmed.
+        output.line(f"✗ {result.verdict.value}: {reason}", Tone.BAD)
+        return
     output.line(f"{'?' if result.verdict is Verdict.UNKNOWN else '✗'} not confirmed after {took}: {reason}", Tone.BAD)
     for line in result.lines:
         if (text := mask_text(clean_line(line.text))) not in reason:
@@ -109,7 +116,7 @@ def nothing_changed(result: ApplyResult) -> bool:
 
 
 def exit_code(result: ApplyResult) -> ExitCode:
-    """What scripts see: nothing was changed is a failure, changed and not confirmed is a case of its own."""
-    if result.confirmed:
+    """What scripts see: nothing changed is a failure unless nothing had to be; changed and not confirmed is a third case."""
+    if result.good:
         return ExitCode.FINE
     return ExitCode.FAILED if nothing_changed(result) else ExitCode.NOT_CONFIRMED

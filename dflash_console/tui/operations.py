@@ -207,7 +207,7 @@ class Operations:
         self._worker = None
         if self._view is not None:
             self._view.take_result(result, sentence)
-        good = result is not None and result.confirmed
+        good = result is not None and result.good
         if self._quiet and not good and not self.elsewhere:
             self.show()
         visible = self._view is not None and self._view in app.screen_stack

@@ -180,7 +180,6 @@ REFUSED = (
     (("--read-only", "stop", "--yes"), 1, "--read-only"),
     (("--unit", "nope", "status"), 2, "there is no unit called nope"),
     (("--host", "root@gpu-a:ssh", "status"), 2, "the port 'ssh' is no number"),
-    (("start",), 1, "runs already"),
     ((), 2, "need a terminal"),
 )
 
@@ -194,6 +193,30 @@ async def test_what_cannot_be_done_is_one_sentence_and_changes_nothing(engine: U
         assert (ended.code, said in ended.err + ended.out) == (code, True), (words, ended)
     assert engine.file.read_text() == before
     assert (await engine.service.state()).invocation_id == started
+
+
+async def test_a_start_of_an_engine_that_runs_is_nothing_to_do_and_one_of_an_engine_that_loads_is_refused(
+    make_unit: MakeUnit, console: Console
+) -> None:
+    unit = make_unit(*TREE)
+    assert (await console("start")).code == 0
+    before = await unit.service.state()
+    again = await console("start")
+    assert (again.code, again.out.strip()) == (
+        0,
+        f"✓ nothing to do: engine runs already (process {before.main_pid}) and answers; restart starts it anew",
+    )
+    as_json = (await console("start", "--json")).document
+    assert (as_json["confirmed"], as_json["verdict"], as_json["stages"]) == (False, "nothing to do", [])
+    assert as_json["invocation_id"] == before.invocation_id
+    assert before.main_pid is not None
+    os.kill(before.main_pid, signal.SIGSTOP)
+    try:
+        silent = await console("start")
+    finally:
+        os.kill(before.main_pid, signal.SIGCONT)
+    assert (silent.code, "✗ refused: " in silent.out, "does not answer; restart starts it anew" in silent.out) == (1, True, True)
+    assert (await unit.service.state()).invocation_id == before.invocation_id
 
 
 async def test_the_log_is_one_json_object_a_line_and_holds_no_key(make_unit: MakeUnit, console: Console) -> None:

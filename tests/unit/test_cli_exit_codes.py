@@ -14,6 +14,7 @@ from dflash_console.plan import Mode
     ("verdict", "mode", "code"),
     [
         (Verdict.CONFIRMED, Mode.RESTART, ExitCode.FINE),
+        (Verdict.UNNEEDED, Mode.RESTART, ExitCode.FINE),
         (Verdict.REFUSED, Mode.HOT, ExitCode.FAILED),
         (Verdict.WRITE_FAILED, Mode.RESTART, ExitCode.FAILED),
         (Verdict.WRITE_FAILED, Mode.HOT, ExitCode.NOT_CONFIRMED),

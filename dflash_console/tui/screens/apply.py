@@ -70,7 +70,7 @@ class ApplyScreen(Dialog[None]):
         if action == "stop_waiting":
             return not self._over
         if action == "rollback":
-            return self._over and not (self._result is not None and self._result.confirmed)
+            return self._over and not (self._result is not None and self._result.good)
         return True
 
     # What arrives; the screen may be closed meanwhile
@@ -171,9 +171,9 @@ class ApplyScreen(Dialog[None]):
         result = self._result
         if result is None:
             return Text().append(f"✗ {self._sentence}", style=f"bold {variables.get('error', '')}")
-        tone = "success" if result.confirmed else "warning" if result.verdict.name == "UNKNOWN" else "error"
+        tone = "success" if result.good else "warning" if result.verdict.name == "UNKNOWN" else "error"
         text = Text()
-        text.append(f"{'✓' if result.confirmed else '✗'} {result.verdict.value}", style=f"bold {variables.get(tone, '')}")
+        text.append(f"{'✓' if result.good else '✗'} {result.verdict.value}", style=f"bold {variables.get(tone, '')}")
         if result.reason:
             text.append(f"\n{result.reason}\n", style="")
         for line in result.lines[-12:]:
