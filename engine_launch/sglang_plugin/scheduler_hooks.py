@@ -161,4 +161,6 @@ def _get_state(original: Callable[..., Any], scheduler: Any, request: Any) -> An
     worker = scheduler.draft_worker
     answer.internal_state.update(worker.current.as_reported())
     answer.internal_state["ddtree"] = worker.report()
+    if worker.stages.measures:
+        answer.internal_state["ddtree_round_ms"] = worker.stages.means()
     return answer

@@ -112,11 +112,12 @@ class VerifyGraphs:
 
 
 def share_graph_buffers(attn_backend: Any) -> None:
-    """Let the first ``init_cuda_graph_state`` of this backend be the only one, and make its index buffer no larger than needed.
+    """Let the first ``init_cuda_graph_state`` of this backend be the only one, and make its buffers no larger than needed.
 
     A graph runner sizes its backend's buffers when it is made; a second runner would replace buffers that the first one's
     graphs hold addresses of. The index buffer holds one entry per committed token of each request, but SGLang sizes it per
-    *row* of the pass: 65 times too large for a tree of 64.
+    *row* of the pass: 65 times too large for a tree of 64. The buffers of the decode kernel, which a verify pass never
+    calls, are sized per row too (gigabytes with MLA), so they are given one row per request.
     """
     allocate = attn_backend.init_cuda_graph_state
     allocated = False
@@ -127,6 +128,6 @@ def share_graph_buffers(attn_backend: Any) -> None:
             return
         allocated = True
         indices = torch.zeros((max_bs * attn_backend.max_context_len,), dtype=torch.int64, device=attn_backend.device)
-        allocate(max_bs, max_num_tokens, *args, kv_indices_buf=indices, **kwargs)
+        allocate(max_bs, max_bs, *args, kv_indices_buf=indices, **kwargs)
 
     attn_backend.init_cuda_graph_state = once

@@ -34,6 +34,7 @@ from engine_launch.sglang_plugin.arguments import block_of
 from engine_launch.sglang_plugin.candidates import CandidateHead
 from engine_launch.sglang_plugin.metrics import TreeMetrics
 from engine_launch.sglang_plugin.options import Limits, Options
+from engine_launch.sglang_plugin.stages import StageClock
 from engine_launch.sglang_plugin.verify import TreeVerifyInput, VerifyGraphs, choose, share_graph_buffers
 
 _logger = logging.getLogger(__name__)
@@ -85,6 +86,8 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         self._proposer = _load_proposer(os.environ.get("DDTREE_PROPOSER", ""))
         self._build_on_host = os.environ.get("DDTREE_TEST_BUILDER") == "host"
         self._metrics: TreeMetrics | None = None
+        timing = os.environ.get("DDTREE_TIMING") == "1"
+        self.stages = StageClock(torch.get_device_module(self.device).synchronize if timing else None)
         self._check_ranks = os.environ.get("DDTREE_CHECK_RANKS") == "1" and self._group is not None
         self._log_start()
         global _running
@@ -166,6 +169,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
     def _put(self, new: settings.Settings) -> None:
         self.current = new
         self._set_window(new.window)
+        self.stages.reset()
         if self._metrics is not None:
             self._metrics.settings(new)
 
@@ -221,6 +225,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
 
     def _decode(self, batch: Any, on_publish: Any) -> Any:
         batch.seq_lens.record_stream(torch.get_device_module(self.device).current_stream())
+        self.stages.begin()
         draft_input = batch.spec_info
         bs, block = len(batch.seq_lens), int(self.block_size)
         prefix_lens = batch.seq_lens
@@ -239,6 +244,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
             ids = torch.zeros((bs, block - 1, 1), dtype=torch.int64, device=self.device)
             logprobs = torch.zeros((bs, block - 1, 1), dtype=torch.float32, device=self.device)
 
+        self.stages.end("draft")
         bound = self._host_bound(batch, draft_input)
         mask = self._mask_buffer(bs, width, bound)
         budgets, topks = self._size_tensors(sizes)
@@ -259,6 +265,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
             self.plant,
         )
 
+        self.stages.end("build")
         if self._check_ranks:
             self._compare_ranks(tokens, parents)
         self._graphs.use(width)
@@ -269,11 +276,13 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
                 next_token_logits=logits_output.next_token_logits, sampling_info=sampling_info, draft_token_num=width
             )
         predicted = choose(logits_output.next_token_logits, sampling_info, width, self._group)
+        self.stages.end("verify")
         out_tokens, path, commits, bonus, new_seq_lens = kernels.walk(tokens, parents, predicted, prefix_lens, block)
         if on_publish is not None:
             on_publish(new_seq_lens)
         self._commit(logits_output.hidden_states, node_slots, path, commits, positions, slots, width)
         logits_output.hidden_states = None
+        self.stages.end("commit")
         self._log_first_verify(commits)
         return GenerationBatchResult(
             logits_output=logits_output,
