@@ -1,7 +1,7 @@
 """The unit file of a supervised local process: ``service.toml``.
 
-Reading uses the standard library only (the supervisor imports this). Rendering changes the words of ``command`` and nothing
-else: each word has a line of its own, so that a changed setting is a changed line.
+Reading uses the standard library only (the supervisor imports this). A change edits the words of ``command`` where they stand and
+nothing else; in a new file each word has a line of its own, so that a changed setting is a changed line.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from ..evidence.word_diff import differences
+from ..evidence.toml_array import edit_array, quote
 
 
 class UnitFileError(ValueError):
@@ -113,12 +113,6 @@ def _number(table: Mapping[str, object], key: str, default: float) -> float:
     return float(value)
 
 
-def quote(word: str) -> str:
-    """``word`` as a TOML basic string (TOML 1.0, "String")."""
-    named = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
-    return '"' + "".join(named.get(c) or (f"\\u{ord(c):04x}" if ord(c) < 0x20 or ord(c) == 0x7F else c) for c in word) + '"'
-
-
 def new_unit_file(command: Sequence[str], *, description: str, environment: Mapping[str, str] | None = None) -> str:
     """The text of a first ``service.toml``."""
     lines = [f"description = {quote(description)}", "", *_array(command)]
@@ -132,59 +126,32 @@ def _array(command: Sequence[str]) -> list[str]:
     return ["command = [", *(f"    {quote(word)}," for word in command), "]"]
 
 
-_COMMAND_KEY = re.compile(r"^command[ \t]*=[ \t]*\[", re.MULTILINE)
-_ONE_WORD = re.compile(r"""^[ \t]*(?:"(?:[^"\\]|\\.)*"|'[^']*')[ \t]*,?[ \t]*(?:#.*)?$""")
+_COMMAND_KEY = re.compile(r"""^[ \t]*(?:command|"command"|'command')[ \t]*=[ \t]*\[""", re.MULTILINE)
 
 
 def replace_command(text: str, command: Sequence[str]) -> str:
-    """``text`` with another command. Lines of unchanged words, comments between them and all other bytes stay as they are;
-    an array that is not written one word a line is written so.
+    """``text`` with another command. The array keeps its layout, whatever that is, and all of its comments; a word that stays,
+    and all bytes outside the array, stay as they are.
 
     Raises:
-        UnitFileError: ``text`` is no unit file.
+        UnitFileError: ``text`` is no unit file, or its command is written in a form that cannot be edited.
     """
-    old = parse_unit_file(text).command
-    if old == tuple(command):
+    old = parse_unit_file(text)
+    if old.command == tuple(command):
         return text
-    span = _array_span(text)
     newline = "\r\n" if "\r\n" in text else "\n"
-    lines = text[span[0] : span[1]].split(newline)
-    places = [number for number, line in enumerate(lines) if _ONE_WORD.match(line)]
-    if len(places) == len(old) and lines[0].rstrip().endswith("[") and lines[-1].strip() == "]":
-        lines = _merge(lines, places, old, command)
-    else:
-        lines = _array(command)
-    result = text[: span[0]] + newline.join(lines) + text[span[1] :]
-    if parse_unit_file(result).command != tuple(command):
-        raise UnitFileError("the command is written in a form that cannot be edited; write one word a line")
-    return result
-
-
-def _merge(lines: list[str], places: list[int], old: Sequence[str], new: Sequence[str]) -> list[str]:
-    """Edit word lines in place; walking from the end keeps the earlier line numbers right."""
-    result = list(lines)
-    # The last word may lack its comma, which a word after it would need.
-    last = result[places[-1]]
-    if not re.search(r",[ \t]*(?:#.*)?$", last) and re.search(r"""["'][ \t]*$""", last):
-        result[places[-1]] = last.rstrip() + ","
-    for start, end, other_start, other_end in reversed(differences(old, new)):
-        fresh = [f"    {quote(word)}," for word in new[other_start:other_end]]
-        for place in reversed(places[start:end]):
-            del result[place]
-        at = places[start] if start < len(places) else places[-1] + 1
-        result[at:at] = fresh
-    return result
-
-
-def _array_span(text: str) -> tuple[int, int]:
-    """Where ``command = [ … ]`` stands: found by trying each closing bracket until TOML itself agrees."""
+    # A line like it may stand in a text of several lines: the right one is that whose edit changes the command and nothing else.
     for match in _COMMAND_KEY.finditer(text):
-        end = match.end()
-        while (end := text.find("]", end) + 1) > 0:
-            try:
-                found = tomllib.loads(text[match.start() : end])
-            except tomllib.TOMLDecodeError:
-                continue
-            if isinstance(found.get("command"), list):
-                return match.start(), end
-    raise UnitFileError("there is no line that begins with 'command = ['")
+        result = edit_array(text, match.end(), old.command, command, newline)
+        if result is not None and _reads_as(result, replace(old, command=tuple(command))):
+            return result
+    raise UnitFileError(
+        'the command is written in a form that cannot be edited; write it as a list: command = ["engine", "--flag"]'
+    )
+
+
+def _reads_as(text: str, unit: UnitFile) -> bool:
+    try:
+        return parse_unit_file(text) == unit
+    except UnitFileError:
+        return False

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_console.hosts.unit_file import Restart, UnitFileError, new_unit_file, parse_unit_file, quote, replace_command
+from dflash_console.evidence.toml_array import quote
+from dflash_console.hosts.unit_file import Restart, UnitFileError, new_unit_file, parse_unit_file, replace_command
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 COMMANDS = st.lists(WORDS, min_size=1, max_size=8).filter(lambda words: bool(words[0]))
@@ -47,7 +49,7 @@ def test_lines_of_words_that_stay_are_not_rewritten(old: list[str], data: st.Dat
 def test_comments_between_the_words_stay() -> None:
     text = 'command = [\n    "engine",\n    # the window\n    "--window",\n    "512",  # tokens\n]\n'
     assert replace_command(text, ["engine", "--window", "1024"]) == (
-        'command = [\n    "engine",\n    # the window\n    "--window",\n    "1024",\n]\n'
+        'command = [\n    "engine",\n    # the window\n    "--window",\n    "1024",  # tokens\n]\n'
     )
 
 
@@ -56,9 +58,87 @@ def test_a_last_word_without_its_comma_gets_one() -> None:
     assert parse_unit_file(replace_command(text, ["engine", "--x"])).command == ("engine", "--x")
 
 
-def test_an_array_on_one_line_is_written_one_word_a_line() -> None:
-    text = 'command = ["engine", "--a", "]"]\nrestart_note = 1\n'.replace("restart_note = 1\n", "")
-    assert replace_command(text, ["engine", "--b"]) == 'command = [\n    "engine",\n    "--b",\n]\n'
+@pytest.mark.parametrize(
+    ("old", "new", "written"),
+    [
+        ('["engine", "--a", "]"]', ["engine", "--b"], '["engine", "--b"]'),
+        ('["engine",  \'--a\', """1"""]', ["engine", "--a", "2"], '["engine",  \'--a\', "2"]'),
+        ("['engine', '--a', '1']", ["engine", "--a", "2"], "['engine', '--a', '2']"),
+        ("['engine', '--a', '1']", ["engine", "--a", "it's"], "['engine', '--a', \"it's\"]"),
+        ('["engine","--a"]', ["engine", "--a", "--b"], '["engine","--a","--b"]'),
+        ('["engine", "--a"]', ["wrap", "engine", "--a"], '["wrap", "engine", "--a"]'),
+        ('["engine", "--a", "1",]  # all', ["engine"], '["engine", ]  # all'),
+        ('[\n  "e", "s",\n  "--a", "1"\n]', ["e", "s", "--a", "1", "--b", "2"], '[\n  "e", "s",\n  "--a", "1",\n  "--b", "2"\n]'),
+        ('[\n  "engine", "serve",\n  "--a", "1",  # one\n]', ["engine", "serve"], '[\n  "engine", "serve",\n  # one\n]'),
+        ('[\n  "e",\n  "--a",\n  "1", # one\n]', ["e", "--a", "1", "--b"], '[\n  "e",\n  "--a",\n  "1", # one\n  "--b",\n]'),
+        ('[\n  "engine"  # first\n  , "--a"  # second\n]', ["engine", "--b"], '[\n  "engine"  # first\n  , "--b"  # second\n]'),
+    ],
+)  # fmt: skip
+def test_the_array_keeps_its_own_layout(old: str, new: list[str], written: str) -> None:
+    assert replace_command(f"command={old}\n# end\n", new) == f"command={written}\n# end\n"
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> tuple[list[str], list[str], str]:
+    """The words of an array, what stands before, between and behind them, and the text of a unit file with it."""
+    words = draw(COMMANDS)
+    blanks = st.text(" \t\n", max_size=4)
+    remarks = st.text(st.characters(codec="utf-8", categories=["L", "N", "P"]), max_size=6).map(lambda said: f"#{said}\n")
+    between = st.lists(blanks | remarks, max_size=3).map("".join)
+    literals = [draw(st.sampled_from(_spellings(word))) for word in words]
+    gaps = [draw(between)] + [f"{draw(between)},{draw(between)}" for _ in words[1:]]
+    gaps.append(draw(st.sampled_from(["", ","])) + draw(between))
+    array = "".join(gap + literal for gap, literal in zip(gaps, literals, strict=False)) + gaps[-1]
+    decoy = 'description = """\ncommand = ["x"]\n"""\n'
+    return words, literals, f"{decoy}command = [{array}] # e\n[service]\nrestart = 'no'\n"
+
+
+def _spellings(word: str) -> list[str]:
+    """Every way in which TOML can write ``word``."""
+    plain = not any(ord(c) < 0x20 or ord(c) == 0x7F for c in word)
+    forms = [quote(word), f'""{quote(word)}""']
+    if plain and "'" not in word:
+        forms += [f"'{word}'", f"'''{word}'''"]
+    return forms
+
+
+@given(layouts(), COMMANDS)
+def test_any_layout_takes_any_command_and_loses_no_comment(array: tuple[list[str], list[str], str], new: list[str]) -> None:
+    text = array[2]
+    changed = replace_command(text, new)
+    assert list(parse_unit_file(changed).command) == new
+    assert tomllib.loads(changed) == {**tomllib.loads(text), "command": new}
+    assert _comments(changed) == _comments(text)
+
+
+@given(layouts(), st.data())
+def test_in_any_layout_one_changed_word_changes_no_other_byte(
+    array: tuple[list[str], list[str], str], data: st.DataObject
+) -> None:
+    words, literals, text = array
+    place = data.draw(st.integers(0, len(words) - 1))
+    fresh = "a word that no command had"
+    changed = replace_command(text, [*words[:place], fresh, *words[place + 1 :]])
+    head = 0
+    while head < len(text) and text[head] == changed[head]:
+        head += 1
+    tail = 0
+    while tail < len(text) - head and text[-1 - tail] == changed[-1 - tail]:
+        tail += 1
+    assert len(text) - head - tail <= len(literals[place])
+    assert len(changed) - len(text) == len(quote(fresh)) - len(literals[place])
+
+
+def _comments(text: str) -> list[str]:
+    """The comments of a file: what begins with a ``#`` outside of strings, to the end of its line."""
+    strings = (r'"{3}(?:\\.|[^\\])*?"{3,5}', r"'{3}.*?'{3,5}", r'"(?:\\.|[^"\\])*"', r"'[^'\n]*'")
+    found = re.finditer("|".join((*strings, r"(?P<comment>#[^\n]*)")), text, flags=re.DOTALL)
+    return [match["comment"] for match in found if match["comment"] is not None]
+
+
+def test_a_line_like_the_command_in_a_text_of_several_lines_is_left_alone() -> None:
+    text = 'description = """\ncommand = ["engine"]\n"""\n"command" = [ "engine" ]\n'
+    assert replace_command(text, ["other"]) == text[:-12] + text[-12:].replace("engine", "other")
 
 
 def test_among_repeated_words_only_the_new_one_is_a_new_line() -> None:
