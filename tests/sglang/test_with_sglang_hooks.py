@@ -9,6 +9,7 @@ import pytest
 import torch
 from sglang.srt.managers.io_struct import GetInternalStateReqOutput, SetInternalStateReq, SetInternalStateReqOutput
 
+from engine_launch.sglang_plugin import reports, self_test
 from engine_launch.sglang_plugin import scheduler_hooks as hooks
 from engine_launch.sglang_plugin import worker as workers
 from engine_launch.sglang_plugin.options import Options
@@ -111,3 +112,17 @@ def test_graph_buffers_are_made_once_and_per_request() -> None:
 def test_a_request_near_the_contexts_end_has_room_for_two_passes() -> None:
     arguments = SimpleNamespace(max_speculative_num_draft_tokens=65)
     assert hooks._row_headroom(lambda _: 4 + 65, arguments) == 4 + 130
+
+
+@pytest.mark.parametrize(("warm", "agrees", "ready"), [(True, True, True), (True, False, False), (False, True, False)])
+def test_a_server_is_ready_only_after_its_self_test(
+    warm: bool, agrees: bool, ready: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr("sglang.srt.utils.kill_process_tree", ended.append)
+    monkeypatch.setattr(self_test, "check", lambda *_: agrees)
+    outcomes: list[bool] = []
+    arguments = SimpleNamespace(url=lambda: "http://127.0.0.1:1", api_key=None, skip_tokenizer_init=False)
+    reports.with_self_test(lambda args, _, warm_up: outcomes.append(warm_up(args)), arguments, None, lambda _: warm)
+    assert outcomes == [ready]
+    assert bool(ended) == (warm and not agrees), "the server ends when its answers differ"
