@@ -27,9 +27,9 @@ class LiveFigures:
     commit_source: str = ""
 
 
-def live_figures(state: HostState) -> LiveFigures:
-    """The newest figures with the words that say where they come from."""
-    down = _why_no_figures(state)
+def live_figures(state: HostState, busy: str = "") -> LiveFigures:
+    """The newest figures with the words that say where they come from; ``busy`` is the operation that runs, in a word."""
+    down = _why_no_figures(state, busy)
     rates = Rates() if down else state.rates
     decode_source = f"{rates.decode_source} · over {FAST_S:.0f} s" if rates.decode_source else "no source yet"
     if rates.decode_tok_s and rates.decode_gauge_tok_s and rates.running:
@@ -57,10 +57,13 @@ _DOWN = {
 }
 
 
-def _why_no_figures(state: HostState) -> str:
+def _why_no_figures(state: HostState, busy: str) -> str:
     """What keeps the engine from giving figures; empty when it runs."""
     if state.service is None:
         return ""
+    if busy and state.service.value.state in (RunState.STOPPED, RunState.FAILED):
+        # It is being seen to: a key that starts it would be refused now.
+        return f"{busy} …"
     if state.service.value.state is RunState.RUNNING:
         return "" if state.ready else "the engine loads"
     return _DOWN.get(state.service.value.state, "")

@@ -27,6 +27,7 @@ from .series import SPANS, Mark, Point
 if TYPE_CHECKING:
     from ..apply.records import ApplyResult
     from ..evidence.journal import LogLine
+    from ..history import Mark as HistoryMark
     from ..history import Sample
     from ..hosts.transport import CommandRecord, Link
     from ..load.client import OnChunk, OnDone
@@ -110,7 +111,7 @@ class SessionLink:
         return Past(
             decode=tuple(Point(sample.at, sample.decode_tok_s) for sample in samples),
             commit=tuple(Point(sample.at, sample.commit_length) for sample in samples if sample.commit_length is not None),
-            marks=tuple(Mark(mark.at, _mark_words(mark.kind, mark.text)) for mark in marks if mark.kind is not MarkKind.APPLY),
+            marks=past_marks(marks),
             baseline=None if baseline is None else baseline.decode_tok_s,
         )
 
@@ -200,8 +201,17 @@ class SessionLink:
         await self._session.close()
 
 
-def _mark_words(kind: MarkKind, text: str) -> str:
-    return text if kind is MarkKind.HOT and text else kind.value
+def past_marks(marks: Sequence[HistoryMark]) -> tuple[Mark, ...]:
+    """What the plots show of history's marks, oldest first. The first start that is known of is no *re*start."""
+    shown: list[Mark] = []
+    started = False
+    for mark in marks:
+        if mark.kind is MarkKind.RESTART:
+            shown.append(Mark(mark.at, "restart" if started else "start", mark.text.removeprefix("start ")))
+            started = True
+        elif mark.kind is not MarkKind.APPLY:
+            shown.append(Mark(mark.at, mark.text if mark.kind is MarkKind.HOT and mark.text else mark.kind.value))
+    return tuple(shown)
 
 
 async def _batches(queue: asyncio.Queue[LogLine | None]) -> AsyncIterator[tuple[LogLine, ...]]:

@@ -49,6 +49,8 @@ class ConsoleModel:
     """The figures shown are old: the link is down, or the engine has not answered for seconds."""
     _sampled_at: float = 0.0
     _invocation: str | None = None
+    _stood_still: bool = False
+    """Nothing ran when the service was last seen, so that what comes next is no restart."""
     _change_marked: int = 0
     """Line of the newest hot change that has its mark."""
 
@@ -56,7 +58,9 @@ class ConsoleModel:
         """Put what history knows before what was sampled since."""
         self.decode.prepend(past.decode)
         self.commit.prepend(past.commit)
-        self.marks = sorted({*past.marks, *self.marks}, key=lambda mark: mark.at)[-MARK_LIMIT:]
+        seen = {mark.start for mark in self.marks if mark.start}
+        unseen = (mark for mark in past.marks if mark.start not in seen)
+        self.marks = sorted({*unseen, *self.marks}, key=lambda mark: mark.at)[-MARK_LIMIT:]
         if past.baseline is not None:
             self.baseline = past.baseline
 
@@ -90,10 +94,13 @@ class ConsoleModel:
     def _note_marks(self, state: HostState, wall: float) -> None:
         invocation = None if state.service is None else state.service.value.invocation_id
         if invocation is not None and invocation != self._invocation:
-            if self._invocation is not None:
-                self.add_mark(Mark(wall, "restart"))
+            if self._stood_still or self._invocation is not None:
+                self.add_mark(Mark(wall, "start" if self._stood_still else "restart", start_of(invocation)))
             self._invocation = invocation
             self._change_marked = 0
+        if state.service is not None:
+            run = state.service.value.state
+            self._stood_still = run in (RunState.STOPPED, RunState.FAILED) or (self._stood_still and run is not RunState.RUNNING)
         changes = () if state.log is None else state.log.value.hot_changes
         for point in changes:
             if point.number > self._change_marked and point.change.accepted:
@@ -118,6 +125,11 @@ class ConsoleModel:
 
     def add_mark(self, mark: Mark) -> None:
         self.marks = [*self.marks, mark][-MARK_LIMIT:]
+
+
+def start_of(invocation: str) -> str:
+    """What of an invocation id a mark keeps; history keeps as much."""
+    return invocation[:8]
 
 
 _SHORT = {

@@ -163,6 +163,7 @@ class Operations:
         state = self._app.model.state
         host = self._host = "" if state is None else state.host
         self._model.busy = word
+        self._show_busy()
         self._quiet = quiet
         self._view = ApplyScreen(word, host)
         self._worker = begin(self._app, self._operate(operate), word, group="operation")
@@ -204,6 +205,7 @@ class Operations:
         """The operation is over: say how, and forget the edits that are in effect now."""
         app = self._app
         self._model.busy = ""
+        self._show_busy()
         self._worker = None
         if self._view is not None:
             self._view.take_result(result, sentence)
@@ -215,6 +217,12 @@ class Operations:
             words = sentence if result is None else result.words
             title = self._host if self.elsewhere else ""
             app.notify(words, title=title, severity="information" if good else "error", timeout=8, markup=False)
+
+    def _show_busy(self) -> None:
+        """What runs, or has ended, shows at once in the header and in the screen that is open, not with the next snapshot."""
+        if not self.elsewhere and self._app.screen_stack:
+            self._app.show_header()
+            self._app.pane.show(self._model)
 
     @property
     def running(self) -> bool:

@@ -25,10 +25,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened to the engine: a restart, a hot change."""
+    """Something that happened to the engine: a start, a restart, a hot change."""
 
     at: float
     label: str
+    start: str = ""
+    """Of a start or restart: the beginning of its invocation id, by which two accounts of it are known to be one."""
 
 
 class Series:

@@ -9,10 +9,14 @@ import pytest
 
 from dflash_console.evidence.metrics import Rates
 from dflash_console.evidence.start_log import MAX_HOT_CHANGES
+from dflash_console.history import Mark as HistoryMark
+from dflash_console.history import MarkKind
 from dflash_console.hosts.service import RunState
 from dflash_console.tui import messages
 from dflash_console.tui.facts import DriftBadge, Tone, header_facts
-from dflash_console.tui.link import LinkError
+from dflash_console.tui.figures import live_figures
+from dflash_console.tui.link import LinkError, Past
+from dflash_console.tui.live import past_marks
 from dflash_console.tui.model import ConsoleModel
 from dflash_console.tui.screens.help import ExplainScreen, HelpScreen
 from dflash_console.tui.widgets.connection_notice import ConnectionNotice
@@ -97,14 +101,27 @@ async def test_an_engine_of_which_nothing_is_known_yet_has_no_row_of_question_ma
     ("run", "words"), [(RunState.STOPPED, "stopped: r starts it"), (RunState.FAILED, "failed: 4 shows its log")]
 )
 async def test_an_engine_that_is_down_says_so_in_place_of_its_figures(make_app: MakeApp, run: RunState, words: str) -> None:
-    link = RecordedLink(state(run=run, rates=BUSY))
-    link.hold.clear()
-    app = make_app(link)
+    # Not the embedded engine, which the console would start by itself.
+    app = make_app(RecordedLink(replace(state(run=run, rates=BUSY), embedded=False)))
     async with running(app):
         assert words in app.query_one("#decode", PlotPanel).text
         assert words in app.query_one("#commit", PlotPanel).text
         assert "61.4" not in app.query_one("#decode", PlotPanel).text
         assert "38 %" not in app.query_one(RequestsPanel).text
+
+
+async def test_the_plots_say_that_the_engine_is_being_started_from_the_first_moment(make_app: MakeApp) -> None:
+    link = RecordedLink(replace(state(run=RunState.STOPPED), embedded=False))
+    link.hold.clear()
+    app = make_app(link)
+    async with running(app) as pilot:
+        assert "stopped: r starts it" in app.query_one("#decode", PlotPanel).text
+        await pilot.press("r", "escape")
+        # No snapshot has come since.
+        assert app.model.busy == "starting"
+        assert "– starting …" in app.query_one("#decode", PlotPanel).text
+        assert "– starting …" in app.query_one("#commit", PlotPanel).text
+        assert "starting" in header(app)
 
 
 async def test_without_a_past_the_plots_begin_with_one_minute(make_app: MakeApp) -> None:
@@ -164,6 +181,43 @@ async def test_a_restart_and_a_hot_change_leave_marks(make_app: MakeApp) -> None
         texts = (*START_LINES, "Hot change applied. speculative_ddtree_budget: 8 -> 16 (from /set_internal_state)")
         link.push(state(invocation="bb" * 16, texts=texts))
         await until(lambda: [mark.label for mark in app.model.marks] == ["restart", "budget 16"], "a mark of the change")
+
+
+def test_a_start_of_an_engine_that_stood_still_is_no_restart() -> None:
+    model = ConsoleModel()
+    for at, run, invocation in (
+        (0, RunState.STOPPED, "aa" * 16),
+        (1, RunState.STARTING, "aa" * 16),
+        (2, RunState.RUNNING, "bb" * 16),
+        (3, RunState.STOPPING, "bb" * 16),
+        (4, RunState.RUNNING, "cc" * 16),
+    ):
+        model.take_state(state(run=run, invocation=invocation), T0 + at)
+    assert [(mark.at - T0, mark.label) for mark in model.marks] == [(2, "start"), (4, "restart")]
+
+
+def test_of_the_starts_in_history_the_first_is_no_restart_and_one_seen_already_is_not_marked_twice() -> None:
+    starts = [HistoryMark(T0 + at, MarkKind.RESTART, f"start {word * 8}") for at, word in ((-90, "1"), (-60, "2"), (-1.5, "b"))]
+    assert [mark.label for mark in past_marks(starts)] == ["start", "restart", "restart"]
+    model = ConsoleModel()
+    model.take_state(state(), T0 - 2)
+    model.take_state(state(invocation="bb" * 16), T0)
+    model.take_past(Past(marks=past_marks(starts)))
+    assert [mark.at - T0 for mark in model.marks] == [-90, -60, 0]
+
+
+@pytest.mark.parametrize(
+    ("run", "busy", "words"),
+    [
+        (RunState.STOPPED, "", "the engine is stopped: r starts it"),
+        (RunState.STOPPED, "starting", "starting …"),
+        (RunState.FAILED, "restarting", "restarting …"),
+        (RunState.STARTING, "starting", "the engine starts"),
+    ],
+)
+def test_the_plots_offer_no_start_while_one_is_under_way(run: RunState, busy: str, words: str) -> None:
+    figures = live_figures(state(run=run), busy)
+    assert (figures.decode_note, figures.commit_note) == (words, words)
 
 
 def test_every_hot_change_leaves_a_mark_however_many_there_are() -> None:

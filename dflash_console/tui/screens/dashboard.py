@@ -76,7 +76,7 @@ class DashboardPane(Pane):
         state = model.state
         if state is None:
             return
-        figures = live_figures(state)
+        figures = live_figures(state, model.busy)
         end = model.wall
         marks = tuple(model.marks)
         self.query_one("#decode", PlotPanel).show_value(
