@@ -19,7 +19,7 @@ from .process_log import ProcessLog
 from .service import ConfigSource, FileEdit, RunState, ServiceConfig, ServiceState, Texts
 from .supervisor_state import STATE_NAME, UNIT_NAME, SupervisorState, load_state
 from .transport import HostError, HostFileError, Transport
-from .unit_file import UnitFileError, parse_unit_file, replace_command
+from .unit_file import UnitFileError, decode_unit_file, parse_unit_file, replace_command
 
 _SUPERVISOR = (sys.executable, "-I", "-m", "dflash_console.hosts.supervisor")
 _STATES = {
@@ -90,11 +90,13 @@ class ProcessService:
 
     async def configuration(self) -> ServiceConfig:
         data = await self._transport.read(self._path)
-        text = data.decode("utf-8", "replace")
+        text, damage = _text(data)
         mtime = (await self._transport.stat(self._path)).mtime
         recorded = await self._recorded()
         loaded = recorded.command if recorded is not None else None
         source = ConfigSource(self._path, text, mtime)
+        if damage:
+            return ServiceConfig((source,), (), loaded, problems=(f"{self._path}: {damage}",))
         try:
             unit = parse_unit_file(text)
         except UnitFileError as error:
@@ -111,6 +113,8 @@ class ProcessService:
 
     def edits(self, config: ServiceConfig, command: tuple[str, ...]) -> tuple[FileEdit, ...]:
         old = config.sources[0].text
+        if config.problems:
+            raise HostError(config.problems[0])
         try:
             new = replace_command(old, command)
         except UnitFileError as error:
@@ -132,12 +136,15 @@ class ProcessService:
 
     async def write(self, edits: Sequence[FileEdit]) -> None:
         for edit in edits:
+            found: str | None
             try:
-                found: str | None = (await self._transport.read(edit.path)).decode("utf-8", "replace")
+                found, damage = _text(await self._transport.read(edit.path))
             except HostFileError as error:
                 if not error.missing:
                     raise
-                found = None
+                found, damage = None, ""
+            if damage:
+                raise HostError(f"{edit.path}: {damage}; nothing was written")
             if found != edit.old:
                 raise HostError(
                     f"{edit.path} was changed by someone else meanwhile; nothing was written, look at it and plan again"
@@ -283,3 +290,12 @@ class ProcessService:
         except HostFileError:
             return False
         return True
+
+
+def _text(data: bytes) -> tuple[str, str]:
+    """A configuration file as text, and what is wrong with its bytes. Such a text is to be shown and never to be written: it has
+    another character in the place of each wrong byte."""
+    try:
+        return decode_unit_file(data), ""
+    except UnitFileError as error:
+        return data.decode("utf-8", "replace"), str(error)

@@ -18,7 +18,7 @@ from . import proc
 from .engine_process import EngineProcess, kill
 from .supervisor_log import LogWriter
 from .supervisor_state import UNIT_NAME, SupervisorState, read_state, write_state
-from .unit_file import Restart, UnitFile, UnitFileError, parse_unit_file
+from .unit_file import Restart, UnitFile, UnitFileError, decode_unit_file, parse_unit_file
 
 CRASH_WINDOW_S = 60.0
 
@@ -200,12 +200,12 @@ def load_unit(folder: Path) -> UnitFile:
     """Raises: SupervisorError."""
     path = folder / UNIT_NAME
     try:
-        return parse_unit_file(path.read_text("utf-8"))
+        return parse_unit_file(decode_unit_file(path.read_bytes()))
     except FileNotFoundError:
         raise SupervisorError(f"there is no {path}") from None
     except OSError as error:
         raise SupervisorError(f"cannot read {path}: {error.strerror}") from None
-    except (UnitFileError, UnicodeDecodeError) as error:
+    except UnitFileError as error:
         raise SupervisorError(f"{path}: {error}") from None
 
 

@@ -47,6 +47,16 @@ _TOP = frozenset({"command", "description", "environment", "service"})
 _SERVICE = frozenset({"restart", "restart_delay_s", "restart_limit", "stop_timeout_s", "folder"})
 
 
+def decode_unit_file(data: bytes) -> str:
+    """The text of ``service.toml``. Raises: UnitFileError: it is not UTF-8."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        byte = data[error.start]
+        raise UnitFileError(f"line {line} has a byte that is not UTF-8 text (0x{byte:02x}); save the file as UTF-8") from None
+
+
 def parse_unit_file(text: str) -> UnitFile:
     """Check and read ``service.toml``.
 

@@ -16,7 +16,7 @@ from dflash_console.evidence.journal import LogLine
 from dflash_console.hosts import proc
 from dflash_console.hosts.local import LocalTransport
 from dflash_console.hosts.process import ProcessService
-from dflash_console.hosts.service import RunState, ServiceState
+from dflash_console.hosts.service import FileEdit, RunState, ServiceState
 from dflash_console.hosts.supervisor_state import read_state
 from dflash_console.hosts.transport import HostError
 
@@ -350,3 +350,23 @@ async def test_a_damaged_state_is_unknown_and_the_engine_can_still_be_stopped(ma
     assert (await unit.service.state()).state is RunState.STOPPED
     assert running.main_pid is not None
     assert proc.identify(running.main_pid) is None
+
+
+async def test_a_byte_that_is_no_utf8_is_refused_with_its_line_and_stays(make_unit: MakeUnit) -> None:
+    unit = make_unit()
+    plain = await unit.service.configuration()
+    (edit,) = unit.service.edits(plain, (*plain.command, "--added"))
+    damaged = unit.file.read_bytes() + b"# \xe9t\xe9\n"
+    unit.file.write_bytes(damaged)
+
+    line = damaged.count(b"\n")
+    said = rf"service\.toml: line {line} has a byte that is not UTF-8 text \(0xe9\); save the file as UTF-8"
+    config = await unit.service.configuration()
+    assert config.command == ()
+    with pytest.raises(HostError, match=said):
+        unit.service.edits(config, (*plain.command, "--added"))
+    with pytest.raises(HostError, match=f"{said}; nothing was written"):
+        await unit.service.write([FileEdit(edit.path, config.sources[0].text, edit.new)])
+    with pytest.raises(HostError, match=said):
+        await unit.service.start()
+    assert unit.file.read_bytes() == damaged
