@@ -41,7 +41,7 @@ class Case:
 
     @property
     def wanted(self) -> Wanted:
-        return Wanted(self.state, self.command, self.change.settings)
+        return Wanted(self.state, self.command, self.change.settings, self.restart)
 
     @property
     def restart(self) -> bool:
@@ -50,7 +50,7 @@ class Case:
 
 def find_all(case: Case) -> tuple[Finding, ...]:
     """All findings, errors first."""
-    checks = (_hot, _values, _flags, _window, _drafter, _survey, _nothing, _running, _pending, _evidence, _undo, _memory)
+    checks = (_hot, _values, _flags, _window, _block, _drafter, _survey, _nothing, _running, _pending, _evidence, _undo, _memory)
     found = [finding for check in checks for finding in check(case)]
     order = list(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
@@ -142,6 +142,21 @@ def _window(case: Case) -> Iterator[Finding]:
         yield _warning("window_ignored", f"this build ignored the flag at its last start: {remark.text}", "draft_window")
 
 
+def _block(case: Case) -> Iterator[Finding]:
+    """A drafter on another block than its own; what that does was measured both ways (DFlash's block size transfer)."""
+    drafter, block = case.survey.drafter, case.wanted.value("block_size")
+    if not case.restart or drafter is None or not isinstance(block, int) or case.wanted.value("algorithm") in (None, PLAIN):
+        return
+    if block == drafter.block_size or not {"block_size", "drafter", "algorithm"} & set(case.change.settings):
+        return
+    if block < drafter.block_size:
+        outcome = f"a verify then brings at most {block} tokens"
+    else:
+        outcome = "it never learned the positions beyond, so they cost drafting and verifying and bring little"
+    said = f"the block size of {block} is not the {drafter.block_size} that the drafter was trained with: {outcome}"
+    yield _warning("block_unlike_trained", said, "block_size")
+
+
 def _drafter(case: Case) -> Iterator[Finding]:
     if not case.restart or case.wanted.value("algorithm") in (None, PLAIN) or not case.survey.drafter_problem:
         return
@@ -196,8 +211,10 @@ def _pending(case: Case) -> Iterator[Finding]:
     if case.state.log is None or case.state.server is None:
         return
     lost = []
+    # Only what this engine takes while it runs was changed while it ran: one that decodes plainly has no tree to lose.
+    taken = case.state.server.value.hot_knobs() - set(case.change.settings)
     for name, knob in KNOBS.items():
-        if knob.hot_name is None or name in case.change.settings:
+        if name not in taken:
             continue
         now, at_start = in_effect(case.state, name), flag_value(case.command, knob)
         if not knob.flags and now.value is False:

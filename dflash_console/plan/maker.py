@@ -57,7 +57,7 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
     case = Case(state, change, mode, survey, config.command, command, changes, command != config.command, refusals)
     secrets = secret_values((*config.command, *command), config.environment)
     hot = mode is Mode.HOT and not refusals
-    predictions = predict(Wanted(state, command, change.settings), survey, restart=mode is Mode.RESTART)
+    predictions = predict(Wanted(state, command, change.settings, mode is Mode.RESTART), survey)
     return Plan(
         host=state.host,
         unit=state.unit,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from engine_launch.spec.drafter_config import DrafterConfig
 from engine_launch.spec.kv import draft_kv_bytes
 
-from ..effective import configured, in_effect
+from ..effective import UNGIVEN, configured, in_effect
 from ..evidence.command import command_reading
 from ..evidence.reading import Known
 from ..evidence.server import server_reading
@@ -29,22 +29,28 @@ class Wanted:
     state: HostState
     command: tuple[str, ...]
     settings: Mapping[str, Value | None]
+    restart: bool
 
     def value(self, name: str) -> Value | None:
-        """The wanted value, else the one in effect, else the one on the planned command line."""
+        """The wanted value, else what goes on: the one in effect, or through a restart the one on the planned command line."""
         if name in self.settings:
             return self.settings[name]
         now = in_effect(self.state, name)
-        if now.known is Known.VALUE:
-            return now.value
-        reading = command_reading(self.command, KNOBS[name])
-        return reading.value if reading.known is Known.VALUE else None
+        written = command_reading(self.command, KNOBS[name])
+        if not self.restart:
+            return now.value if now.known is Known.VALUE else written.value
+        if written.known is Known.VALUE or name == "speculation":
+            return written.value
+        # What an engine that decodes plainly says of its drafter or tree tells nothing of one that has them.
+        plain = in_effect(self.state, "algorithm").value == PLAIN
+        return UNGIVEN.get(name, now.value if now.known is Known.VALUE and not plain else None)
 
 
-def predict(wanted: Wanted, survey: Survey, *, restart: bool) -> Predictions:
+def predict(wanted: Wanted, survey: Survey) -> Predictions:
     """Figures for the configuration after the change."""
     state, drafter = wanted.state, survey.drafter
-    times = {name: survey.stage_seconds[name] for name in RESTART_STAGES if name in survey.stage_seconds} if restart else {}
+    times = {name: survey.stage_seconds[name] for name in RESTART_STAGES if name in survey.stage_seconds}
+    times = times if wanted.restart else {}
     context, requests = _limit(state, "context_length", wanted), _limit(state, "max_running_requests", wanted)
     per_request = now = None
     if drafter is not None and context is not None and wanted.value("algorithm") not in (None, PLAIN):

@@ -244,6 +244,48 @@ def test_a_window_wider_than_trained_is_told() -> None:
     assert "window_beyond_trained" in codes(plan(state(), {"draft_window": 2048}, Mode.RESTART), Severity.INFO)
 
 
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (
+            {"block_size": 16},
+            "the block size of 16 is not the 8 that the drafter was trained with: it never learned the positions",
+        ),
+        ({"block_size": 4}, "a verify then brings at most 4 tokens"),
+        ({"block_size": 8}, ""),
+        ({"block_size": None}, ""),
+        ({"block_size": 16, "algorithm": "PLAIN"}, ""),
+        ({"tree_budget": 16}, ""),
+    ],
+)
+def test_another_block_than_the_drafters_is_a_warning(asked: dict[str, Value | None], words: str) -> None:
+    made = plan(state(), asked, Mode.RESTART, Survey(drafter=drafter()))
+    said = [finding.message for finding in made.findings if finding.code == "block_unlike_trained"]
+    assert bool(words) == bool(said)
+    assert all(words in message for message in said)
+    assert "block_unlike_trained" not in codes(made, Severity.ERROR)
+
+
+def test_from_plain_decoding_to_a_tree_the_flags_left_in_the_file_count_and_nothing_is_lost() -> None:
+    left = tuple("NONE" if word == "DDTREE" else word for word in BASE)
+    off = {"algorithm": "PLAIN", "speculation": False, "speculative_ddtree_budget": 0, "speculative_ddtree_topk": 0}
+    made = plan(state(left, now=off), {"algorithm": "DDTREE"}, Mode.RESTART)
+    assert made.predictions.verify_width == 9
+    assert "hot_changes_lost" not in codes(made)
+
+
+def test_a_restart_predicts_what_is_written_and_not_what_was_changed_while_running() -> None:
+    assert plan(state(now={"speculative_ddtree_budget": 32}), {}, Mode.RESTART).predictions.verify_width == 9
+    assert plan(state(now={"speculative_ddtree_budget": 32}), {"tree_topk": 2}, Mode.HOT).predictions.verify_width == 33
+
+
+def test_another_drafter_under_a_block_that_is_written_already_is_a_warning_too() -> None:
+    written = state((*BASE, "--speculative-num-draft-tokens", "16"))
+    survey = Survey(drafter=drafter())
+    assert "block_unlike_trained" in codes(plan(written, {"drafter": "/d"}, Mode.RESTART, survey), Severity.WARNING)
+    assert "block_unlike_trained" not in codes(plan(written, {"tree_budget": 9}, Mode.RESTART, survey), Severity.WARNING)
+
+
 def test_a_broken_drafter_blocks_when_it_is_named_and_warns_when_it_is_not() -> None:
     survey = Survey(drafter_problem="/d/config.json: there is no such file")
     assert "drafter_broken" in codes(plan(state(), {"drafter": "/d"}, Mode.RESTART, survey), Severity.ERROR)
