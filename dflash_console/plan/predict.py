@@ -56,7 +56,8 @@ def predict(wanted: Wanted, survey: Survey) -> Predictions:
     if drafter is not None and context is not None and wanted.value("algorithm") not in (None, PLAIN):
         size = _element_bytes(state)
         per_request = _draft_bytes(drafter, context, wanted.value("layers_window"), wanted.value("draft_window"), size)
-        now = _draft_bytes(drafter, context, _now(state, "layers_window"), _now(state, "draft_window"), size)
+        if _now(state, "algorithm") != PLAIN:
+            now = _draft_bytes(drafter, context, _now(state, "layers_window"), _now(state, "draft_window"), size)
     return Predictions(
         verify_width=_verify_width(wanted, drafter),
         draft_kv_bytes_per_request=per_request,

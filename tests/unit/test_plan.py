@@ -271,6 +271,8 @@ def test_from_plain_decoding_to_a_tree_the_flags_left_in_the_file_count_and_noth
     off = {"algorithm": "PLAIN", "speculation": False, "speculative_ddtree_budget": 0, "speculative_ddtree_topk": 0}
     made = plan(state(left, now=off), {"algorithm": "DDTREE"}, Mode.RESTART)
     assert made.predictions.verify_width == 9
+    assert made.predictions.draft_kv_bytes_per_request is not None
+    assert made.predictions.draft_kv_bytes_now is None
     assert "hot_changes_lost" not in codes(made)
 
 
