@@ -131,6 +131,9 @@ def _prompt(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--suite", metavar="NAME|FILE", help="fire a suite instead: coding, chat, long, or a file")
     parser.add_argument("--depth", type=_at_least(0), metavar="TOKENS", help="put about so much text in front of each prompt")
+    parser.add_argument(
+        "--first-token-timeout", type=_number(0.1), metavar="S", help="seconds until an answer must have begun (default 300)"
+    )
 
 
 COMMANDS: dict[str, Command] = {

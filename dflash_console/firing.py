@@ -6,16 +6,22 @@ import time
 from collections.abc import Sequence
 
 from .history import RequestRow
-from .load.client import OnChunk, OnDone, PromptClient
+from .load.client import SILENCE_TIMEOUT_S, OnChunk, OnDone, PromptClient
 from .load.records import RequestRecord
 from .load.request import PromptRequest
 from .session import HostSession
 
 
 async def fire(
-    session: HostSession, requests: Sequence[PromptRequest], on_chunk: OnChunk | None = None, on_done: OnDone | None = None
+    session: HostSession,
+    requests: Sequence[PromptRequest],
+    on_chunk: OnChunk | None = None,
+    on_done: OnDone | None = None,
+    *,
+    first_token_s: float = SILENCE_TIMEOUT_S,
 ) -> tuple[RequestRecord, ...]:
     """Send all prompts at once and read the answers to their ends; cancelling closes them, which frees their slots.
+    One whose first token has not come after ``first_token_s`` seconds fails.
 
     Raises:
         HostError: the engine's address is not known.
@@ -27,7 +33,7 @@ async def fire(
         if on_done is not None:
             on_done(record)
 
-    async with PromptClient(engine.base_url, api_key=engine.api_key) as client:
+    async with PromptClient(engine.base_url, api_key=engine.api_key, first_token_s=first_token_s) as client:
         return await client.send_many(requests, on_chunk, ended)
 
 

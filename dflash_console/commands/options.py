@@ -105,6 +105,8 @@ class PromptOptions:
     """Settings of these requests only, ``NAME=VALUE``."""
     suite: str | None = None
     depth: int = 0
+    first_token_timeout: float = 300.0
+    """Seconds."""
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 from ..firing import fire
 from ..knobs import PLAIN, KnobError, Value, find_knob, parse_settings
+from ..load.client import NOTICE_S
 from ..load.records import Chunk, RequestRecord
 from ..load.request import Endpoint, ParamValue, PromptRequest
 from ..load.suite import SuiteError, filler, load_suite
@@ -28,7 +30,7 @@ MAX_INPUT_BYTES = 32 << 20
 
 def run(context: Context, options: PromptOptions) -> ExitCode:
     requests = build_requests(options)
-    return asyncio.run(_fire(context, requests))
+    return asyncio.run(_fire(context, requests, options.first_token_timeout))
 
 
 def build_requests(options: PromptOptions) -> tuple[PromptRequest, ...]:
@@ -115,7 +117,7 @@ def _standard_input() -> str:
         raise UsageError("standard input is not UTF-8 text") from None
 
 
-async def _fire(context: Context, requests: tuple[PromptRequest, ...]) -> ExitCode:
+async def _fire(context: Context, requests: tuple[PromptRequest, ...], first_token_s: float) -> ExitCode:
     output = context.output
     show = _Live(output, alone=len(requests) == 1)
     ended: dict[int, RequestRecord] = {}
@@ -128,7 +130,8 @@ async def _fire(context: Context, requests: tuple[PromptRequest, ...]) -> ExitCo
     interrupted = False
     async with context.session() as session:
         try:
-            await fire(session, requests, show.chunk, done)
+            async with show.silence_told():
+                await fire(session, requests, show.chunk, done, first_token_s=first_token_s)
         except asyncio.CancelledError:
             interrupted = True
     records = tuple(ended[number] for number in sorted(ended))
@@ -156,12 +159,39 @@ class _Live:
     def __init__(self, output: Output, *, alone: bool) -> None:
         self._output = output
         self._alone = alone
+        self._newest = time.monotonic()
+        """When something came last."""
+
+    @contextlib.asynccontextmanager
+    async def silence_told(self) -> AsyncIterator[None]:
+        """Say it on standard error, once each time, when nothing comes for :data:`NOTICE_S` seconds."""
+        self._newest = time.monotonic()
+        telling = asyncio.create_task(self._tell_silence())
+        try:
+            yield
+        finally:
+            telling.cancel()
+
+    async def _tell_silence(self) -> None:
+        begun, told = self._newest, None
+        while True:
+            await asyncio.sleep(max(0.5, self._newest + NOTICE_S - time.monotonic()))
+            if time.monotonic() - self._newest < NOTICE_S or told == self._newest:
+                continue
+            told = self._newest
+            since = "yet" if told == begun else "any more"
+            self._output.note(
+                f"ddtree-console: nothing has come {since} for {NOTICE_S:.0f} s; waiting on (Ctrl-C ends it). "
+                "The engine may read a long prompt, have others to serve first, or be frozen: ddtree-console status"
+            )
 
     def chunk(self, chunk: Chunk) -> None:
+        self._newest = time.monotonic()
         if self._alone and not self._output.json_wanted:
             self._output.write(chunk.text, Tone.FAINT if chunk.reasoning else None)
 
     def done(self, record: RequestRecord) -> None:
+        self._newest = time.monotonic()
         output = self._output
         if output.json_wanted:
             return

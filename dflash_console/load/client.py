@@ -21,6 +21,8 @@ OnDone = Callable[[RequestRecord], None]
 CONNECT_TIMEOUT_S = 5.0
 SILENCE_TIMEOUT_S = 300.0
 """Longest wait for the next event. Long, because a deep prompt on a large model prefills for minutes without one."""
+NOTICE_S = 5.0
+"""After so much silence it is said that nothing has come."""
 
 
 class PromptClient:
@@ -29,13 +31,17 @@ class PromptClient:
     Cancelling a :meth:`send` closes its connection, which frees the request's slot in the engine.
     """
 
-    def __init__(self, base_url: str, *, api_key: str | None = None, model: str = "default") -> None:
+    def __init__(
+        self, base_url: str, *, api_key: str | None = None, model: str = "default", first_token_s: float = SILENCE_TIMEOUT_S
+    ) -> None:
+        """``first_token_s``: longest wait for the first token of each answer, in a queue of the server or while it prefills."""
+        self._first_token_s = first_token_s
         self._base_url = base_url.rstrip("/")
         self._model = model
         self._http = httpx.AsyncClient(
             base_url=self._base_url,
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
-            timeout=httpx.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            timeout=httpx.Timeout(max(SILENCE_TIMEOUT_S, first_token_s), connect=CONNECT_TIMEOUT_S),
             # Parallel requests must all be under way at once, or the load would be less than it says.
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
             trust_env=False,
@@ -60,7 +66,13 @@ class PromptClient:
         started = time.perf_counter()
         error = None
         try:
-            error = await self._stream(request, reader, started, on_chunk)
+            async with asyncio.timeout(self._first_token_s) as limit:
+                error = await self._stream(request, reader, started, on_chunk, limit)
+        except TimeoutError:
+            error = (
+                f"no token came within {self._first_token_s:g} s: the engine is frozen, reads a long prompt or has many waiting "
+                "(ddtree-console status, logs); --first-token-timeout waits longer"
+            )
         except (httpx.HTTPError, SSEError) as problem:
             error = self._explain(problem)
         return reader.record(time.perf_counter() - started, error)
@@ -80,7 +92,14 @@ class PromptClient:
             tasks = [group.create_task(one(number, request)) for number, request in enumerate(requests)]
         return tuple(task.result() for task in tasks)
 
-    async def _stream(self, request: PromptRequest, reader: StreamReader, started: float, on_chunk: OnChunk | None) -> str | None:
+    async def _stream(
+        self,
+        request: PromptRequest,
+        reader: StreamReader,
+        started: float,
+        on_chunk: OnChunk | None,
+        limit: asyncio.Timeout,
+    ) -> str | None:
         """Read the answer; one sentence when it did not come whole."""
         body = request_body(request, model=self._model)
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
@@ -91,7 +110,10 @@ class PromptClient:
                 if event.data.strip() == DONE:
                     return None
                 chunk = reader.feed(event.data, time.perf_counter() - started)
-                if chunk is not None and on_chunk is not None:
+                if chunk is None:
+                    continue
+                limit.reschedule(None)
+                if on_chunk is not None:
                     on_chunk(chunk)
         return "the answer broke off: the server closed the stream before its end. Its log says why: ddtree-console logs"
 
@@ -114,7 +136,7 @@ class PromptClient:
         if isinstance(problem, httpx.ConnectError | httpx.ConnectTimeout):
             return f"no server answers at {self._base_url}: it is not running, or still loading (ddtree-console status)"
         if isinstance(problem, httpx.TimeoutException):
-            return f"the server sent nothing for {SILENCE_TIMEOUT_S:.0f} s"
+            return f"the server sent nothing for {max(SILENCE_TIMEOUT_S, self._first_token_s):.0f} s"
         if isinstance(problem, SSEError):
             return "the server did not answer with a stream of events: it may not be an SGLang server"
         return f"the connection broke off ({type(problem).__name__}): the server may have stopped (ddtree-console logs)"

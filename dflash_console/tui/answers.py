@@ -26,11 +26,14 @@ class Answer:
     last_at: float | None = None
     first_tokens: int = 0
     chunks: int = 0
+    silent_s: int = 0
+    """Seconds in which nothing has come, where that is long."""
     record: RequestRecord | None = None
 
     def add(self, chunk: Chunk) -> None:
         """Take one event of the stream."""
         self.chunks += 1
+        self.silent_s = 0
         self.pieces.append(chunk.text)
         if chunk.tokens is None:
             self.tokens = None
@@ -74,7 +77,11 @@ class Answer:
         ttft = self.first_at if record is None else record.ttft_s
         parts.append(f"TTFT {formats.milliseconds(ttft)}")
         if record is None:
+            if self.first_at is None and self.silent_s:
+                return f"nothing has come yet for {self.silent_s} s: a long prompt, a queue, or a frozen engine"
             parts.append("waiting" if self.first_at is None else f"{self.tokens if self.tokens is not None else '?'} tokens …")
+            if self.silent_s:
+                parts.append(f"nothing more for {self.silent_s} s")
             return " · ".join(parts)
         if record.verify_calls is not None:
             parts.append(f"{record.verify_calls} verifies")

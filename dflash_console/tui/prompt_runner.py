@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 EXAMPLE = "Write a Python function that merges two sorted lists, with a docstring and two examples."
 REPAINT_S = 0.1
 """Between two repaints of streaming answers: an event a verify would repaint far more often than one can read."""
+
+SILENCE_S = 5
+"""After so much silence an answer says that nothing comes."""
 
 _RUNS = itertools.count(1)
 
@@ -45,6 +49,8 @@ class PromptRunner:
         self._timer: Timer | None = None
         self._dirty = False
         self._run = 0
+        self._heard: dict[int, float] = {}
+        """When something of each answer came last."""
         self.answers: list[Answer] = []
 
     @property
@@ -56,6 +62,7 @@ class PromptRunner:
         self.cancel()
         self._run = next(_RUNS)
         self.answers = [Answer(number) for number in range(len(requests))]
+        self._heard = dict.fromkeys(range(len(requests)), time.monotonic())
         self._worker = begin(self._owner, self._send(link, tuple(requests), self._run), "sending prompts", group="prompts")
         self._dirty = True
         if self._timer is None:
@@ -75,6 +82,7 @@ class PromptRunner:
         """Put new text to its answer; whether it was of this run."""
         if message.run == self._run:
             self.answers[message.chunk.request].add(message.chunk)
+            self._heard[message.chunk.request] = time.monotonic()
             self._dirty = True
         return message.run == self._run
 
@@ -92,6 +100,12 @@ class PromptRunner:
         return message.run == self._run
 
     def _repaint_when_dirty(self) -> None:
+        now = time.monotonic()
+        for answer in self.answers if self.running else ():
+            silent = int(now - self._heard.get(answer.number, now)) if answer.record is None else 0
+            if silent >= SILENCE_S and silent != answer.silent_s:
+                answer.silent_s = silent
+                self._dirty = True
         if self._dirty:
             self._dirty = False
             self._repaint()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -132,3 +133,26 @@ async def test_a_cancelled_prompt_frees_its_slot_and_ended_ones_are_in_history()
         assert record.completion_tokens in [row.completion_tokens for row in kept]
     finally:
         await session.close()
+
+
+async def test_a_frozen_engine_is_said_after_seconds_and_given_up_in_the_time_that_was_given() -> None:
+    session = await open_session()
+    try:
+        pid = (await session.service.state()).main_pid
+    finally:
+        await session.close()
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "dflash_console", "prompt", "Say hello.", "--first-token-timeout", "8"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, err = await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    said = err.decode().splitlines()
+    assert process.returncode == 1
+    assert "nothing has come yet for 5 s" in said[0]
+    assert "no token came within 8 s" in said[-1]

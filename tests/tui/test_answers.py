@@ -31,6 +31,15 @@ ROUND = {
 }
 
 
+def test_an_answer_says_for_how_long_nothing_has_come_until_something_comes() -> None:
+    answer = Answer(0, silent_s=7)
+    assert answer.figures(brief=True).startswith("nothing has come yet for 7 s")
+    answer.add(Chunk(0, "Here", 7.5, tokens=1, first=True))
+    assert "nothing" not in answer.figures(brief=True)
+    answer.silent_s = 9
+    assert answer.figures(brief=True).endswith("nothing more for 9 s")
+
+
 def streamed() -> Answer:
     answer = Answer(0)
     for index, (text, tokens) in enumerate((("Here", 1), (" is a", 2), (" function", 1), (" that", 4))):

@@ -197,3 +197,29 @@ async def test_an_answer_that_is_no_stream_is_said() -> None:
         record = await client.send(PromptRequest.of("hello"))
     assert record.error is not None
     assert "stream" in record.error
+
+
+async def test_a_server_that_sends_no_first_token_in_time_is_given_up_with_one_sentence() -> None:
+    async def frozen(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(60)
+
+    async with serving(frozen) as (server, url), PromptClient(url, first_token_s=0.3) as client:
+        record = await asyncio.wait_for(client.send(PromptRequest.of("hello")), 20)
+        await asyncio.wait_for(server.gone.wait(), 20)
+    assert record.error is not None
+    assert record.error.startswith("no token came within 0.3 s: ")
+    assert "--first-token-timeout" in record.error
+
+
+async def test_the_time_for_the_first_token_does_not_bound_the_answer() -> None:
+    async def slow(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD)
+        for _ in range(6):
+            writer.write(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n')
+            await writer.drain()
+            await asyncio.sleep(0.1)
+        writer.write(b"data: [DONE]\n\n")
+
+    async with serving(slow) as (_, url), PromptClient(url, first_token_s=0.3) as client:
+        record = await asyncio.wait_for(client.send(PromptRequest.of("hello")), 20)
+    assert (record.error, record.text) == (None, "xxxxxx")
