@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -58,6 +59,8 @@ def main(arguments: Sequence[str]) -> int:
     if reason := missing_requirements():
         print(f"error: {reason}", file=sys.stderr)
         return 2
+    # A shell's background job is started with Ctrl-C ignored, and consoles started from here would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     outcomes = asyncio.run(run_all(faults, options.jobs))
     new = {outcome.fault.name: row_of(outcome) for outcome in outcomes}
     print(totals(new.values()))
