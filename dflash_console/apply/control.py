@@ -18,7 +18,7 @@ from .earlier import way_back
 from .edited import plan_rollback
 from .engine import apply_plan, default_timeouts
 from .held import hold_unit
-from .journal import OperationBegin, OperationJournal, new_operation_id, own_identity, pending_operations
+from .journal import JournalError, OperationBegin, OperationJournal, new_operation_id, own_identity, pending_operations
 from .operation import Operation
 from .patience import lost_link
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
@@ -95,13 +95,25 @@ async def stop_service(
     why: str = "",
     timeouts: Timeouts | None = None,
 ) -> ApplyResult:
-    """Stop the service; confirmed when it is stopped and its process is gone."""
+    """Stop the service; confirmed when it is stopped and its process is gone.
+
+    A stop has nothing to go back to, so it goes on without its journal when that cannot be written: a full disk
+    is a reason to stop.
+    """
     waits = timeouts or default_timeouts(session)
     operation_id = new_operation_id()
     journal = OperationJournal(session.paths.operations / f"{operation_id}.jsonl")
     operation = Operation(operation_id, Mode.RESTART, STOP_STAGES, journal, expected={}, on_event=on_event)
     pid, ticks = own_identity()
-    begin = OperationBegin(operation_id, "stop", session.host, session.unit, "stop", time.time(), pid, ticks)
+    record = OperationBegin(operation_id, "stop", session.host, session.unit, "stop", time.time(), pid, ticks)
+    unwritten = ""
+
+    def begin() -> None:
+        nonlocal unwritten
+        try:
+            journal.begin(record)
+        except JournalError as error:
+            unwritten = f"; {error}, so it was done without"
 
     async def change() -> ApplyResult:
         try:
@@ -112,9 +124,9 @@ async def stop_service(
                 raise
             raise lost from failure
         _supersede(session)
-        return operation.result(Verdict.CONFIRMED, f"{session.unit} is stopped and its process is gone")
+        return operation.result(Verdict.CONFIRMED, f"{session.unit} is stopped and its process is gone{unwritten}")
 
-    result = await hold_unit(session, operation, journal, "stop", begin=lambda: journal.begin(begin), change=change)
+    result = await hold_unit(session, operation, journal, "stop", begin=begin, change=change)
     await remember(session, result, "stop", "", why, operation.stage_seconds())
     return result
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_console.apply import StageEvent, StageStatus, Timeouts, Verdict, apply_plan
+from dflash_console.apply import StageEvent, StageStatus, Timeouts, Verdict, apply_plan, pending_operations, stop_service
 from dflash_console.apply.control import plan_restart
 from dflash_console.config import Config, Sampling
 from dflash_console.evidence.server import in_effect_reading
@@ -242,6 +242,22 @@ async def test_a_really_full_file_system_is_said_to_be_full(make_unit: MakeUnit,
     assert result.verdict is Verdict.WRITE_FAILED
     assert "no space left" in result.reason
     assert "ddtree-budget" not in (small_disk / "service.toml").read_text()
+
+
+async def test_a_full_disk_stops_no_stop(make_unit: MakeUnit, tmp_path: Path, small_disk: Path) -> None:
+    make_unit()
+    (small_disk / "fill").write_bytes(b"x" * 65_536)
+    async with session_on(tmp_path) as session:
+        await session.service.start()
+        session.paths.operations.parent.mkdir(parents=True, exist_ok=True)
+        session.paths.operations.symlink_to(small_disk)
+        result = await stop_service(session, timeouts=FAST)
+        assert result.confirmed, result.reason
+        assert "journal" in result.reason
+        assert "no space left" in result.reason.lower()
+        assert "done without" in result.reason
+        assert pending_operations(session.paths) == ()
+        assert (await session.service.state()).state is RunState.STOPPED
 
 
 async def test_an_engine_that_dies_right_after_it_was_ready_is_not_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:
