@@ -7,6 +7,7 @@ after their first paint: pydantic's import alone costs a third of the time in wh
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -141,7 +142,7 @@ def load_config(path: Path) -> LoadedConfig:
     except OSError as error:
         return LoadedConfig(Config(), (ConfigProblem(str(path), None, None, f"cannot be read: {error.strerror}"),))
     try:
-        return parse_config(data.decode("utf-8"), str(path))
+        return parse_config(data.decode("utf-8-sig"), str(path))
     except UnicodeDecodeError as error:
         from .config_check import broken
 
@@ -168,7 +169,7 @@ def first_look(path: Path) -> FirstLook:
     """Theme and keys as the file names them, where they can be read; :func:`load_config` says later what is wrong with it."""
     data: dict[str, object] = {}
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
         import tomllib
 
         data = tomllib.loads(text)
@@ -194,7 +195,8 @@ def set_value(path: Path, keys: Sequence[str], value: str | int | float | bool |
     path = path.resolve()
     try:
         # Bytes, because reading a file as text would turn its CR LF into LF.
-        document = tomlkit.parse(path.read_bytes().decode("utf-8")) if path.exists() else tomlkit.document()
+        data = path.read_bytes() if path.exists() else b""
+        document = tomlkit.parse(data.decode("utf-8-sig"))
     except (TOMLKitError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not valid TOML ({error}); mend it first, it was left as it is") from None
     table: Table | tomlkit.TOMLDocument = document
@@ -211,7 +213,9 @@ def set_value(path: Path, keys: Sequence[str], value: str | int | float | bool |
             table.remove(keys[-1])
     else:
         table[keys[-1]] = value
-    _replace(path, tomlkit.dumps(document))
+    # Some editors begin a file with a byte order mark, and want it there again.
+    mark = codecs.BOM_UTF8.decode() if data.startswith(codecs.BOM_UTF8) else ""
+    _replace(path, mark + tomlkit.dumps(document))
 
 
 def save_profile(path: Path, name: str, settings: Mapping[str, Value]) -> None:

@@ -63,6 +63,8 @@ def parse_unit_file(text: str) -> UnitFile:
     Raises:
         UnitFileError: broken TOML, an unknown key, a value of the wrong kind, an empty command.
     """
+    if text.startswith("\ufeff"):
+        raise UnitFileError("it begins with a byte order mark; save the file as UTF-8 without one")
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..evidence.secrets import MASK, is_secret_name
-from .values import AUTO, OFF, PLAIN, KnobError, KnobKind, Value, read_value, show_value
+from .values import AUTO, LARGEST, OFF, PLAIN, KnobError, KnobKind, Value, is_too_long, quoted, read_value, show_value
 
 
 class Source(Enum):
@@ -71,6 +71,9 @@ class Knob:
         raw = text.strip().strip("'\"")
         if self.secret and raw == MASK:
             raise KnobError(f"{self.name}: {MASK} stands for the value that is not shown; give the new one itself")
+        if self.minimum is not None and self.kind is not KnobKind.FRACTION and is_too_long(raw):
+            most = LARGEST if self.maximum is None else int(self.maximum)
+            raise KnobError(f"{self.name} takes a number from {self.minimum:g} to {most}, not {quoted(raw)}")
         value = read_value(self.kind, self.name, raw)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             if self.minimum is not None and value < self.minimum:

@@ -84,14 +84,24 @@ _WHOLE = re.compile(r"[0-9]{1,18}")
 """Digits of a number that every engine can hold; Python itself refuses to read several thousand of them."""
 
 
+LARGEST = 10**18 - 1
+"""The largest number that is read."""
+_LONGER = re.compile(r"[+-]?[0-9]{19,}")
+
+
+def is_too_long(raw: str) -> bool:
+    """Whether ``raw`` is a whole number of more digits than are read."""
+    return _LONGER.fullmatch(raw) is not None
+
+
 def _count(name: str, raw: str) -> Value:
     sign, digits = (raw[:1], raw[1:]) if raw[:1] in ("+", "-") else ("", raw)
     if not _WHOLE.fullmatch(digits):
-        raise KnobError(f"{name} takes a whole number, not {_quoted(raw)}")
+        raise KnobError(f"{name} takes a whole number, not {quoted(raw)}")
     return int(sign + digits)
 
 
-def _quoted(raw: str) -> str:
+def quoted(raw: str) -> str:
     """What was written, short enough for a message."""
     return f"{raw[:40]}…" if len(raw) > 40 else raw or "nothing"
 
@@ -100,7 +110,7 @@ def _window(name: str, raw: str) -> Value:
     if raw.casefold() in _NOTHING or raw == "0":
         return OFF
     if not _WHOLE.fullmatch(raw):
-        raise KnobError(f"{name} takes a number of tokens or 'off', not {_quoted(raw)}")
+        raise KnobError(f"{name} takes a number of tokens or 'off', not {quoted(raw)}")
     return int(raw)
 
 
@@ -110,7 +120,7 @@ def _layers_window(name: str, raw: str) -> Value:
     if raw.casefold() in _NOTHING or raw == "0":
         return OFF
     if not _WHOLE.fullmatch(raw):
-        raise KnobError(f"{name} takes 'config', 'off' or a number of tokens, not {_quoted(raw)}")
+        raise KnobError(f"{name} takes 'config', 'off' or a number of tokens, not {quoted(raw)}")
     return int(raw)
 
 
@@ -125,7 +135,7 @@ def _algorithm(name: str, raw: str) -> Value:
     if algorithm.casefold() in _NOTHING or algorithm == PLAIN:
         return PLAIN
     if not re.fullmatch(r"[A-Z][A-Z0-9_-]*", algorithm):
-        raise KnobError(f"{name} takes an algorithm's name (DDTREE, DFLASH, PLAIN …), not {_quoted(raw)}")
+        raise KnobError(f"{name} takes an algorithm's name (DDTREE, DFLASH, PLAIN …), not {quoted(raw)}")
     return algorithm
 
 
@@ -135,7 +145,7 @@ def _switch(name: str, raw: str) -> Value:
         return True
     if word in _NO:
         return False
-    raise KnobError(f"{name} takes on or off, not {_quoted(raw)}")
+    raise KnobError(f"{name} takes on or off, not {quoted(raw)}")
 
 
 def _fraction(name: str, raw: str) -> Value:
@@ -144,7 +154,7 @@ def _fraction(name: str, raw: str) -> Value:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise KnobError(f"{name} takes a number, not {_quoted(raw)}")
+        raise KnobError(f"{name} takes a number, not {quoted(raw)}")
     return value
 
 

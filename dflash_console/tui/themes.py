@@ -84,7 +84,7 @@ def load_themes(folders: tuple[Path, ...]) -> tuple[tuple[Theme, ...], tuple[str
     for folder in folders:
         for path in sorted(folder.glob("*.toml")):
             try:
-                theme = read_theme(path.read_text(encoding="utf-8"), path.name)
+                theme = read_theme(path.read_text(encoding="utf-8-sig"), path.name)
             except (ThemeError, OSError, UnicodeDecodeError) as error:
                 problems.append(str(error))
             else:

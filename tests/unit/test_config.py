@@ -198,3 +198,13 @@ def test_a_first_look_at_no_file_or_at_no_text_takes_the_defaults(tmp_path: Path
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     assert {first_look(tmp_path / name).theme for name in ("none", "binary")} == {Config().theme}
     assert first_look(tmp_path).keymap == {}, "a folder"
+
+
+def test_a_byte_order_mark_is_read_over_and_stays_when_a_value_is_set(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+    loaded = load_config(path)
+    assert (loaded.problems, loaded.config.default_host) == ((), "gpu-a")
+    assert first_look(path).theme == "light"
+    set_value(path, ("theme",), "dark")
+    assert path.read_bytes() == b"\xef\xbb\xbf" + GOOD.replace("light", "dark").encode()

@@ -167,9 +167,10 @@ def test_a_flag_cut_short_is_refused_because_the_engine_would_take_it_for_the_wh
 @pytest.mark.parametrize(
     ("item", "why"),
     [
-        ("tree_budget=" + "9" * 5000, "whole number"),
-        ("draft_window=" + "9" * 5000, "number of tokens"),
-        ("layers_window=" + "9" * 5000, "number of tokens"),
+        ("tree_budget=" + "9" * 20, "tree_budget takes a number from 1 to 1024, not 9999"),
+        ("tree_budget=" + "9" * 5000, "from 1 to 1024"),
+        ("draft_window=" + "9" * 5000, "takes a number from 1 to 999999999999999999, not"),
+        ("layers_window=" + "9" * 5000, "takes a number from 1 to 999999999999999999, not"),
         ("tree_budget=１６", "whole number"),
         ("mem_fraction=nan", "takes a number"),
         ("mem_fraction=inf", "takes a number"),

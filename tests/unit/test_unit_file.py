@@ -163,6 +163,7 @@ def test_the_same_command_gives_the_same_text() -> None:
     ("text", "said"),
     [
         ("command = ", "not valid TOML"),
+        ('\ufeffcommand = ["e"]', "begins with a byte order mark"),
         ("command = " + "[" * 5_000, "nested too deeply"),
         ("", "command must be a list"),
         ("command = []", "command must be a list"),
