@@ -60,38 +60,51 @@ def asked_otherwise(one: PromptRequest, other: PromptRequest) -> str:
     return ""
 
 
-def agreement(other: KeptAnswer, answer: KeptAnswer) -> tuple[Agreement, str]:
-    """The judgement and its words: ``same output ✓``, where the two part, or why they say nothing about each other."""
+@dataclass(frozen=True)
+class Judgement:
+    """What two answers say of each other, in words."""
+
+    agreement: Agreement
+    words: str
+    """``same output ✓``, where the two part, or why they say nothing about each other."""
+    note: str = ""
+    """What a parting means where the server computes as it does; it may be cut off before the words are."""
+
+
+def judgement(other: KeptAnswer, answer: KeptAnswer) -> Judgement:
+    """Whether ``other`` and ``answer`` agree, and whether they had to."""
     from ..evidence.precision import FP32
     from ..load.summary import same_output
 
     otherwise = asked_otherwise(other.asked, answer.asked)
     if otherwise:
-        return Agreement.UNJUDGED, f"asked otherwise: {otherwise}"
+        return Judgement(Agreement.UNJUDGED, f"asked otherwise: {otherwise}")
     if answer.asked.temperature > 0:
-        return Agreement.UNJUDGED, "T > 0: outputs differ by chance"
+        return Judgement(Agreement.UNJUDGED, "T > 0: outputs differ by chance")
     result = same_output(other.record, answer.record)
     if result.at is None:
-        return Agreement.SAME, "same output ✓"
+        return Judgement(Agreement.SAME, "same output ✓")
     place = f"{'token' if result.by == 'tokens' else 'character'} {result.at + 1}"
     formats_used = {other.precision, answer.precision}
     if formats_used == {FP32}:
-        return Agreement.OTHER, f"another output ✗ from {place} on"
+        return Judgement(Agreement.OTHER, f"another output ✗ from {place} on")
     rounded = sorted(formats_used - {FP32, ""})
-    if rounded:
-        return Agreement.NEAR_TIE, f"parts at {place} · {' and '.join(rounded)}: near-ties may fall either way"
-    return Agreement.NEAR_TIE, f"parts at {place} · unless this is fp32, near-ties may fall either way"
+    where = f"{' and '.join(rounded)}: " if rounded else "unless this is fp32, "
+    return Judgement(Agreement.NEAR_TIE, f"parts at {place}", f"{where}near-ties may fall either way")
 
 
 def comparison_words(other: KeptAnswer, answer: KeptAnswer) -> str:
     """``plain: same output ✓ · 29.1 tok/s, this 48.3 (1.66×)``."""
     if other.record.error:
         return f"{other.name}: ✗ {other.record.error}"
-    parts = [agreement(other, answer)[1]]
+    judged = judgement(other, answer)
+    parts = [judged.words]
     theirs, ours = other.record.decode_tok_s, answer.record.decode_tok_s
     if theirs and ours:
         speeds = f"{formats.tokens_per_second(theirs)} tok/s, this {formats.tokens_per_second(ours)}"
         parts.append(f"{speeds} ({ours / theirs:.2f}×)")
+    if judged.note:
+        parts.append(judged.note)
     return f"{other.name}: {' · '.join(parts)}"
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dflash_console.load.records import Chunk, RequestRecord
 from dflash_console.load.request import Endpoint, PromptRequest
 from dflash_console.tui.answers import Answer
-from dflash_console.tui.comparison import Agreement, KeptAnswer, agreement, comparison_words, parts_at
+from dflash_console.tui.comparison import Agreement, KeptAnswer, comparison_words, judgement, parts_at
 from dflash_console.tui.prompt_runner import PromptError, make_requests
 from dflash_console.tui.tree import PictureError, draw_tree, read_pictures, summary
 
@@ -108,18 +108,19 @@ def test_another_output_names_the_place() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "words"),
     [
-        ("bf16", "bf16", "parts at token 3 · bf16: near-ties may fall either way"),
-        ("fp32", "fp16", "parts at token 3 · fp16: near-ties may fall either way"),
-        ("bf16", "", "parts at token 3 · bf16: near-ties may fall either way"),
-        ("", "", "parts at token 3 · unless this is fp32, near-ties may fall either way"),
-        ("fp32", "", "parts at token 3 · unless this is fp32, near-ties may fall either way"),
+        ("bf16", "bf16", "bf16: near-ties may fall either way"),
+        ("fp32", "fp16", "fp16: near-ties may fall either way"),
+        ("bf16", "", "bf16: near-ties may fall either way"),
+        ("", "", "unless this is fp32, near-ties may fall either way"),
+        ("fp32", "", "unless this is fp32, near-ties may fall either way"),
     ],
 )
 def test_where_near_ties_may_fall_either_way_a_parting_is_no_fault(one: str, other: str, words: str) -> None:
     left, right = answer_record(0, "abc", token_ids=(1, 2, 3)), answer_record(0, "abd", token_ids=(1, 2, 4))
-    judged, said = agreement(kept("plain", left, precision=one), kept("this", right, precision=other))
-    assert (judged, said) == (Agreement.NEAR_TIE, words)
-    assert "✗" not in comparison_words(kept("plain", left, precision=one), kept("this", right, precision=other))
+    plain, this = kept("plain", left, precision=one), kept("this", right, precision=other)
+    assert judgement(plain, this).agreement is Agreement.NEAR_TIE
+    speeds = "30.0 tok/s, this 30.0 (1.00×)"
+    assert comparison_words(plain, this) == f"plain: parts at token 3 · {speeds} · {words}"
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,8 @@ async def test_an_answer_is_compared_in_full_with_plain_decoding_and_with_earlie
         assert isinstance(screen, CompareScreen)
         assert screen.text.startswith("plain: same output ✓")
         await pilot.press("right")
-        assert "parts at character 10 · bf16: near-ties may fall either way" in screen.text
+        assert "parts at character 10 · " in screen.text
+        assert "bf16: near-ties may fall either way" in screen.text
         assert "✗" not in screen.text
         assert "two sorted lists." in screen.text
         assert "nearly equal logits" in screen.text

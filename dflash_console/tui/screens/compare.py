@@ -12,7 +12,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Static
 
 from ... import formats
-from ..comparison import NEAR_TIES, NO_NEAR_TIES, Agreement, KeptAnswer, agreement, comparison_words, parts_at
+from ..comparison import NEAR_TIES, NO_NEAR_TIES, Agreement, KeptAnswer, comparison_words, judgement, parts_at
 from .dialog import Dialog
 
 _TONES = {Agreement.SAME: "success", Agreement.NEAR_TIE: "warning", Agreement.OTHER: "error", Agreement.UNJUDGED: "quiet"}
@@ -73,7 +73,7 @@ class CompareScreen(Dialog[None]):
 
     def _head(self, other: KeptAnswer) -> Text:
         variables = self.app.theme_variables
-        judged, _ = agreement(other, self._answer)
+        judged = judgement(other, self._answer).agreement
         head = Text(comparison_words(other, self._answer), style=f"bold {variables.get(_TONES[judged], '')}")
         if len(self._others) > 1:
             head.append(f"   {self._index + 1} of {len(self._others)}", style="not bold dim")
