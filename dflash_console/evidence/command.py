@@ -8,7 +8,7 @@ of the last occurrence where it stands, in the user's spelling; every other word
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -111,6 +111,12 @@ def find_engine(argv: Sequence[str]) -> EngineCommand | None:
     """The engine's words in ``argv``; ``None`` when no engine is named (a wrapper script hides its flags)."""
     layers = _locate(argv)
     return layers[1] if layers is not None else None
+
+
+def count_engines(argv: Sequence[str]) -> int:
+    """How many commands of ``argv`` start an engine: a shell string may hold several (``A || B``), of which the first is read and
+    edited."""
+    return _count(top_layer(argv), _DEPTH)
 
 
 def engine_arguments(argv: Sequence[str]) -> tuple[str, ...]:
@@ -222,7 +228,11 @@ def _means(knob: Knob, occurrence: _Occurrence, value: Value | None) -> bool:
 
 
 def _locate(argv: Sequence[str]) -> tuple[Layers, EngineCommand] | None:
-    return _search(top_layer(argv), (), (), 3)
+    return _search(top_layer(argv), (), (), _DEPTH)
+
+
+_DEPTH = 3
+"""So many shell strings within one another are looked into."""
 
 
 def _search(layers: Layers, path: tuple[int, ...], outer: tuple[str, ...], depth: int) -> tuple[Layers, EngineCommand] | None:
@@ -237,12 +247,23 @@ def _search(layers: Layers, path: tuple[int, ...], outer: tuple[str, ...], depth
             return layers, found
     if depth == 0:
         return None
-    for index, word in enumerate(layers.words):
-        if ("sglang" in word or "launch" in word) and any(blank in word for blank in " \t\n"):
-            inner = _search(layers.enter(index), (*path, index), (*outer, *layers.words[:index]), depth - 1)
-            if inner is not None:
-                return inner
+    for index in _strings(layers.words):
+        inner = _search(layers.enter(index), (*path, index), (*outer, *layers.words[:index]), depth - 1)
+        if inner is not None:
+            return inner
     return None
+
+
+def _count(layers: Layers, depth: int) -> int:
+    here = sum(_engine_start(layers.words[begin:end]) is not None for begin, end in layers.commands())
+    return here + (sum(_count(layers.enter(index), depth - 1) for index in _strings(layers.words)) if depth else 0)
+
+
+def _strings(words: Sequence[str]) -> Iterator[int]:
+    """Indices of words that may be shell strings with an engine in them."""
+    for index, word in enumerate(words):
+        if ("sglang" in word or "launch" in word) and any(blank in word for blank in " \t\n"):
+            yield index
 
 
 def _engine_start(words: Sequence[str]) -> tuple[int, CommandForm] | None:

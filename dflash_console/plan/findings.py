@@ -10,7 +10,7 @@ from engine_launch.spec.checks import EngineKind, check_embedded, check_window, 
 from engine_launch.spec.flags import FlagError, parse_flags
 
 from ..effective import in_effect
-from ..evidence.command import CommandForm, find_engine, flag_value
+from ..evidence.command import CommandForm, count_engines, find_engine, flag_value
 from ..evidence.engine_log import ignored_flag
 from ..evidence.reading import Known
 from ..evidence.secrets import mask_argv
@@ -50,7 +50,22 @@ class Case:
 
 def find_all(case: Case) -> tuple[Finding, ...]:
     """All findings, errors first."""
-    checks = (_hot, _values, _flags, _window, _block, _drafter, _survey, _nothing, _running, _pending, _evidence, _undo, _memory)
+    checks = (
+        _hot,
+        _values,
+        _flags,
+        _several,
+        _window,
+        _block,
+        _drafter,
+        _survey,
+        _nothing,
+        _running,
+        _pending,
+        _evidence,
+        _undo,
+        _memory,
+    )
     found = [finding for check in checks for finding in check(case)]
     order = list(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
@@ -114,6 +129,13 @@ def _flags(case: Case) -> Iterator[Finding]:
         if change.new is not None and not names & set(info.fields):
             said = f"this build of {info.engine_name} does not list {knob.flags[0]}: it would refuse to start"
             yield _error("unknown_flag", said, knob.name)
+
+
+def _several(case: Case) -> Iterator[Finding]:
+    """A line such as ``A || B`` may run an engine that no setting was changed of."""
+    if (number := count_engines(case.command)) > 1:
+        said = f"the command line starts an engine in {number} places; only the first is read and changed here, the others stay"
+        yield _warning("several_engines", said)
 
 
 def _window(case: Case) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -201,6 +202,15 @@ def test_a_window_below_the_block_is_an_error_that_names_both_numbers() -> None:
     assert codes(made, Severity.ERROR) == {"window_below_block"}
     assert "4" in made.errors[0].message
     assert "8" in made.errors[0].message
+
+
+def test_a_line_with_two_engines_warns_that_only_the_first_is_changed() -> None:
+    two = ("bash", "-c", f"{shlex.join(BASE)} || {shlex.join(BASE)}")
+    made = plan(state(two), {"tree_budget": 9}, Mode.RESTART)
+    (found,) = (finding for finding in made.findings if finding.code == "several_engines")
+    assert "in 2 places; only the first" in found.message
+    assert new_text(made).count("budget 9") == 1
+    assert "several_engines" not in codes(plan(state(), {"tree_budget": 9}, Mode.RESTART))
 
 
 def test_a_budget_below_one_is_an_error() -> None:

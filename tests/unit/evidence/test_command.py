@@ -12,6 +12,7 @@ from dflash_console.evidence.command import (
     CommandError,
     CommandForm,
     command_reading,
+    count_engines,
     find_engine,
     flag_value,
     set_flag,
@@ -114,6 +115,21 @@ def test_words_added_to_a_string_that_is_held_together_by_backslashes_stay_in_it
     added = set_flag(argv, BUDGET, 16)
     assert added[2] == "bash -c ddtree-launch\\ serve\\ --port\\ 3\\ --speculative-ddtree-budget\\ 16; echo done"
     assert flag_value(added, BUDGET).value == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("ddtree-launch serve --port 1 || ddtree-launch serve --port 2", 2),
+        ("if x; then sglang serve; else python -m sglang.launch_server; fi", 2),
+        ("bash -c 'sglang serve --tp 1' || bash -c 'sglang serve --tp 2'", 2),
+        ("pkill -f sglang.launch_server; exec sglang serve 2>&1 | tee log", 1),
+        ("docker rm sglang; docker run img bash -c 'sglang serve --tp 2'", 1),
+        ("./start.sh", 0),
+    ],
+)
+def test_engines_of_one_line_are_counted(text: str, number: int) -> None:
+    assert count_engines(("bash", "-c", text)) == number
 
 
 def test_a_value_that_would_need_quotes_inside_quotes_is_refused_and_not_guessed() -> None:
