@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from .secret_options import HINTS, secret_spans, secret_words
+
 MASK = "******"
 """What stands in a secret's place."""
 
@@ -20,8 +22,13 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 # A bare "token" is a secret in a flag or an environment name only: a log line's "#token: 311" counts tokens.
-_TOKEN_NAME = re.compile(r"(?:[A-Z0-9]+_)*\d*TOKEN|--(?:[a-z0-9]+-)*token")
-_NOT_SECRET = re.compile(r"(?:mask|eos|bos|pad|stop|num|max|new|draft|prefill|decode|first|per)[-_]?token", re.IGNORECASE)
+# So is a bare "key": a field of that name may be anything (a cache's key, a public one).
+_TOKEN_NAME = re.compile(r"(?:[A-Z0-9]+_)*\d*(?:TOKEN|KEY)|--?(?:[a-z0-9]+[-_])*(?:token|key)")
+_SHORT_FLAG = re.compile(r"-[A-Za-z]")
+_NOT_SECRET = re.compile(
+    r"(?:mask|eos|bos|pad|stop|num|max|new|draft|prefill|decode|first|per)[-_]?token|(?:public|host|cache|sort|primary|foreign)[-_]key",
+    re.IGNORECASE,
+)
 
 # Log lines may be megabytes long and are read while the screen waits: every pattern here takes a time that grows with the line
 # and not with its square. So a name is a whole word, taken at once, and its value is sought only when the name is a secret's.
@@ -50,7 +57,7 @@ log lines have none ("#token: 311" is a count) and are passed on unread; substri
 
 def _may_hold_secret(text: str) -> bool:
     lower = text.lower()
-    return any(hint in lower for hint in _HINTS) or "TOKEN" in text or ("://" in text and "@" in text)
+    return any(hint in lower for hint in (*_HINTS, *HINTS)) or "TOKEN" in text or ("://" in text and "@" in text)
 
 
 def is_secret_name(name: str) -> bool:
@@ -83,8 +90,12 @@ def mask_argv(argv: Sequence[str]) -> tuple[str, ...]:
     """The words of a command line with the values of secret flags masked, also inside nested shell strings."""
     shown: list[str] = []
     hide = False
-    for word in argv:
+    passwords = secret_words(argv)
+    for index, word in enumerate(argv):
         name, equals, _ = word.partition("=")
+        if index in passwords and not hide:
+            shown.append(word[: passwords[index]] + MASK)
+            continue
         if hide and not word.startswith("--"):
             shown.append(MASK)
             hide = False
@@ -108,7 +119,11 @@ def mask_text(text: str) -> str:
     masked = _BEARER.sub(lambda m: m["head"] + MASK, masked)
     masked = _QUERY.sub(lambda m: m["head"] + MASK, masked)
     masked = _URL.sub(lambda m: m["head"] + MASK, masked)
-    return _mask_assignments(masked)
+    masked = _mask_assignments(masked)
+    for start, end in reversed(secret_spans(masked)):
+        if masked[start:end] != MASK:
+            masked = masked[:start] + MASK + masked[end:]
+    return masked
 
 
 def _mask_assignments(text: str) -> str:
@@ -117,7 +132,7 @@ def _mask_assignments(text: str) -> str:
     while match := _ASSIGNED.search(text, position):
         name, gap = match["name"], match["gap"]
         # "NAME value" without = or : is an assignment for flags only; prose ("the password is") is left alone.
-        assigned = gap.strip("\"' \t") in ("=", ":") or name.startswith("--")
+        assigned = gap.strip("\"' \t") in ("=", ":") or name.startswith("--") or _SHORT_FLAG.match(name) is not None
         found = _VALUE.match(text, match.end()) if assigned and is_secret_name(name) else None
         end = match.end("name")
         if found is not None and found["value"] not in ("None", "null", "False", "True", MASK):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +42,22 @@ SECRET = "sk-Zq81xyz"
         f"Running ['x', '--api-key', '{SECRET}', '--port', '3']",
         f'     "--api-key",\n+    "{SECRET}",',
         f"git+https://{SECRET}@github.com/x/y",
+        f"--wandb-key {SECRET}",
+        f"WANDB_KEY={SECRET}",
+        f"--my-own-secret={SECRET}",
+        f"tool -password {SECRET}",
+        f"sshpass -p {SECRET} ssh -p 22 root@gpu-a",
+        f"/usr/bin/sshpass -p'{SECRET}' ssh gpu-a",
+        f"curl -u me:{SECRET} https://x",
+        f"curl -sSu me:{SECRET} https://x",
+        f"curl -fsS --user 'me:{SECRET} with blanks' https://x && echo done",
+        f"curl --proxy-user=me:{SECRET} https://x",
+        f"docker login -u me -p {SECRET} registry",
+        f"podman login -p={SECRET} registry",
+        f"mysqldump -u me -p{SECRET} all",
+        f"redis-cli -h x -a {SECRET} ping",
+        f"bash -c \"sshpass -p '{SECRET}' ssh x\"",
+        f"Running ['sshpass', '-p', '{SECRET}', 'ssh', 'x']",
     ],
 )
 def test_a_secret_is_masked(text: str) -> None:
@@ -58,6 +77,13 @@ def test_a_secret_is_masked(text: str) -> None:
         "keys: a, b; monkey=3",
         "--bucket-time-to-first-token 0.1 0.5 --attention-backend fa3",
         "['x', '--api-key', '--port', '3']",
+        "curl -u me https://x -o y:z",
+        "docker run -p 30000:30000 -u 1000:1000 lmsysorg/sglang",
+        "sshpass -e ssh -p 22 -u a:b root@gpu-a",
+        "sshpass -f /etc/x ssh -p 22 gpu-a",
+        "mysql -p -u me; ssh -p 22 x",
+        "curl -s http://x:3/health | tee -a log; nc -u 10.0.0.1:3",
+        "--public-key /w/k --cache-key x, the key -- is: y, sort_key=3",
         "ssh://root@gpu-a, root@gpu-a, http://127.0.0.1:30000/x@y",
     ],
 )
@@ -77,6 +103,10 @@ def test_command_lines_are_masked_word_by_word_and_inside_shell_strings() -> Non
     assert mask_argv(["x", "--api-key", f"{SECRET} with blanks"]) == ("x", "--api-key", MASK)
     assert mask_argv(["x", "--api-k", SECRET, "--att", "fa3"]) == ("x", "--api-k", MASK, "--att", "fa3")
     assert mask_argv(["x", "--api-key", "--port", "3"]) == ("x", "--api-key", "--port", "3")
+    assert mask_argv(["sshpass", "-p", SECRET, "ssh", "-p", "22"]) == ("sshpass", "-p", MASK, "ssh", "-p", "22")
+    assert mask_argv(["/bin/curl", "-u", f"me:{SECRET} x", "-o", "a:b"]) == ("/bin/curl", "-u", f"me:{MASK}", "-o", "a:b")
+    assert mask_argv(["docker", "login", f"-p{SECRET}"]) == ("docker", "login", f"-p{MASK}")
+    assert mask_argv(["docker", "run", "-p", "3:3", "x"]) == ("docker", "run", "-p", "3:3", "x")
     shown = mask_argv(container_command())
     assert "/srv/llm/secret/key" not in shown[2]
     assert "--speculative-ddtree-budget 24" in shown[2]
@@ -87,6 +117,13 @@ def test_environment_values_are_masked_by_name() -> None:
     assert masked == {"HF_TOKEN": MASK, "PORT": "30000", "MY_SECRET": MASK}
 
 
+@pytest.mark.parametrize("piece", ["curl ", "curl '", "sshpass -v ", "docker login -p ", "x:curl -u ", "mysql,"])
+def test_a_long_line_of_programs_takes_no_long_time(piece: str) -> None:
+    begun = time.process_time()
+    mask_text(piece * 20_000)
+    assert time.process_time() - begun < 3.0
+
+
 @given(st.text(max_size=80))
 def test_masking_twice_is_masking_once(text: str) -> None:
     assert mask_text(mask_text(text)) == mask_text(text)
@@ -95,3 +132,23 @@ def test_masking_twice_is_masking_once(text: str) -> None:
 @given(st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=8, max_size=30), st.text(" \t", max_size=3))
 def test_any_key_after_its_flag_is_masked(secret: str, blanks: str) -> None:
     assert f"-{secret}-" not in mask_text(f"run --api-key {blanks}-{secret}- --port 1")
+
+
+PASSWORDS = st.text(st.characters(codec="ascii", exclude_categories=["C"]), min_size=6, max_size=30).map(lambda text: f"Q{text}Z")
+
+
+@given(
+    PASSWORDS,
+    st.sampled_from([("sshpass", "-p", ""), ("curl", "-u", "me:"), ("curl", "--user", "me:"), ("redis-cli", "-a", "")]),
+    st.lists(st.sampled_from(["-v", "--x", "--port=3"]), max_size=3),
+)
+def test_any_password_of_a_program_is_masked_as_a_word_and_in_a_shell_string(
+    password: str, form: tuple[str, str, str], before: list[str]
+) -> None:
+    program, option, user = form
+    argv = [program, *before, option, user + password, "rest"]
+    assert mask_argv(argv) == (program, *before, option, user + MASK, "rest")
+    line = f"cd /srv && {shlex.join(argv)}"
+    assert shlex.quote(password) not in mask_text(line)
+    assert mask_text(mask_text(line)) == mask_text(line)
+    assert mask_text(line).endswith((" rest", MASK + "'"))
