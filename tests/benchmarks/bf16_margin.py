@@ -1,11 +1,12 @@
 """How far bf16 answers fall short of the best token, for plain decoding and for trees, re-scored in fp32.
 
-    python -m tests.benchmarks.bf16_margin [--prompts 8] [--tokens 64] [--budgets 8,16,32]
+    python -m tests.benchmarks.bf16_margin [--prompts 20] [--tokens 128] [--budgets 8,16,32]
 
 In bf16 a pass over 17 rows rounds differently from a pass over one, so near ties fall either way and equality is the wrong
 question. Instead every emitted token is scored again in fp32 on its own prefix: its *shortfall* is the best token's logit
 less its own. The yardstick δ is the 99.9 % quantile of plain bf16 decoding, one request at a time and eight at a time.
-Chain and trees hold when the 99.9 % quantile of theirs is within δ. Exit code 1 when one is not.
+Chain and trees hold when the 99.9 % quantile of theirs is within δ. Exit code 1 when one is not. A quantile that far out needs
+thousands of tokens: of 500, it is the largest but for half a token.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ def measure(target: TargetModel, prompts: Sequence[Sequence[int]], answers: Sequ
     return torch.cat([shortfalls(target, prompt, answer.ids) for prompt, answer in zip(prompts, answers, strict=True)])
 
 
-def report(name: str, values: Tensor) -> float:
+def report(name: str, values: Tensor, delta: float | None = None) -> float:
     """Print one line; the quantile that counts."""
     quantile = float(torch.quantile(values, QUANTILE))
     flips = float((values > 0).float().mean())
     print(
         f"{name:16} {len(values):6} tokens   not the best {flips:6.2%}   {QUANTILE:.1%} quantile {quantile:.4f}"
-        f"   largest {float(values.max()):.4f}",
+        f"   largest {float(values.max()):.4f}" + ("" if delta is None else f"   beyond δ {int((values > delta).sum())}"),
         flush=True,
     )
     return quantile
@@ -56,8 +57,8 @@ def report(name: str, values: Tensor) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prompts", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--prompts", type=int, default=20)
+    parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--budgets", type=lambda text: [int(item) for item in text.split(",")], default=[8, 16, 32])
     arguments = parser.parse_args()
     sampling = SamplingParams(max_new_tokens=arguments.tokens, temperature=0.0)
@@ -76,7 +77,7 @@ def main() -> int:
     plain = torch.cat([values["plain, batch 1"], values["plain, batch 8"]])
     delta = report("plain, both", plain)
     print(f"δ = {delta:.4f}")
-    quantiles = [report(name, of_mode) for name, of_mode in values.items() if not name.startswith("plain")]
+    quantiles = [report(name, of_mode, delta) for name, of_mode in values.items() if not name.startswith("plain")]
     return 0 if all(quantile <= delta for quantile in quantiles) else 1
 
 

@@ -59,8 +59,10 @@ def main(arguments: Sequence[str]) -> int:
     if reason := missing_requirements():
         print(f"error: {reason}", file=sys.stderr)
         return 2
-    # A shell's background job is started with Ctrl-C ignored, and consoles started from here would inherit that.
+    # A shell's background job ignores Ctrl-C, and nohup's the end of the terminal. Consoles started from here would inherit that;
+    # a handler of one's own is not inherited.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
     outcomes = asyncio.run(run_all(faults, options.jobs))
     new = {outcome.fault.name: row_of(outcome) for outcome in outcomes}
     print(totals(new.values()))
