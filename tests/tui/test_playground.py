@@ -44,6 +44,20 @@ async def test_the_dock_sends_what_is_typed_and_shows_figures(make_app: MakeApp)
         assert "two sorted lists." in dock.text
 
 
+async def test_the_dock_says_when_nothing_comes(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dflash_console.tui.prompt_runner.SILENCE_S", 1)
+    link = RecordedLink(state())
+    link.answer = ()
+    link.hold.clear()
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("p", "enter")
+        dock = app.query_one(PromptDock)
+        await until(lambda: "nothing has come yet for 2 s" in dock.text, "a word about the silence")
+        link.hold.set()
+        await until(lambda: "nothing" not in dock.text, "the answer's figures")
+
+
 async def test_an_empty_dock_sends_the_example(make_app: MakeApp) -> None:
     link = RecordedLink(state())
     app = make_app(link)
