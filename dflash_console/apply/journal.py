@@ -167,7 +167,10 @@ class OperationJournal:
             size = os.fstat(handle).st_size
             # After a crash in the middle of a line, the next record must not become part of it.
             cut = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-            os.write(handle, (b"\n" if cut else b"") + json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            text = (b"\n" if cut else b"") + json.dumps(record, ensure_ascii=False).encode() + b"\n"
+            while text:
+                # A disk that gets full takes a part and says so only to who asks again (write(2)).
+                text = text[os.write(handle, text) :]
             os.fsync(handle)
         finally:
             os.close(handle)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from pathlib import Path
 
 import pytest
 
 from dflash_console.apply import journal
-from dflash_console.apply.journal import OperationBegin, OperationJournal, own_identity, pending_operations, read_pending
+from dflash_console.apply.journal import (
+    JournalError,
+    OperationBegin,
+    OperationJournal,
+    own_identity,
+    pending_operations,
+    read_pending,
+)
 from dflash_console.paths import Paths
 
 
@@ -36,6 +44,20 @@ def test_an_operation_without_an_end_whose_console_is_gone_is_pending(tmp_path: 
     (pending,) = pending_operations(paths(tmp_path))
     assert (pending.stages, pending.running, pending.written) == (("checks",), "write", True)
     assert "was cut off during 'write'" in pending.words
+
+
+def test_a_record_that_only_fits_in_part_is_not_taken_for_written(tmp_path: Path) -> None:
+    made = written(tmp_path, "one")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Like a disk with ten bytes left: the first write takes ten of them.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (made.path.stat().st_size + 10, before[1]))
+    try:
+        with pytest.raises(JournalError, match="cannot be written"):
+            made.note(backup="/kept/one.before")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    (pending,) = pending_operations(paths(tmp_path))
+    assert pending.stages == ()
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 7))
