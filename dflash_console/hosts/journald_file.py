@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from ..evidence.journal import LogLine, decode_lines, mask_lines
 from ..evidence.journal_cursor import FilePlace
 from ..evidence.start_spans import StartSpans
-from .journald_output import UnitOutput, current_start, read_tail
+from .journald_output import Extent, UnitOutput, look_at, read_tail
 from .journald_query import JournalQuery
-from .transport import FileStat, HostFileError, HostUnreachable, Transport
+from .transport import HostFileError, HostUnreachable, Transport
 
 FAST_S = 0.1
 SLOW_S = 0.5
@@ -168,7 +168,7 @@ class OutputFile:
             return LogLine(f"[{self.output.path} {self._how} here, as it is by each start]", origin="console")
         return LogLine(f"[{self.output.path} {self._how} here; lines that were still to be read are missing]", origin="gap")
 
-    def _split(self, data: bytes, offset: int, stat: FileStat) -> tuple[tuple[tuple[LogLine, FilePlace], ...], int]:
+    def _split(self, data: bytes, offset: int, stat: Extent) -> tuple[tuple[tuple[LogLine, FilePlace], ...], int]:
         used = data.rfind(b"\n") + 1
         if not used and len(data) >= LINE_LIMIT:
             used = len(data)
@@ -182,31 +182,34 @@ class OutputFile:
             found += [(line, FilePlace(stat.inode, at)) for line in lines]
         return tuple(found), used
 
-    async def _look(self, *, ask: bool) -> FileStat | None:
+    async def _look(self, *, ask: bool) -> Extent | None:
         """Look at the file, and at the start's id where that is due; ``None`` when there is no file."""
         async with self._looking:
-            stat = await self._stat()
-            size = stat.size if stat is not None else 0
-            if stat is not None and self._inode and (stat.inode != self._inode or size < self._size):
-                self._change("was replaced" if stat.inode != self._inode else "was emptied")
-            self._inode = stat.inode if stat is not None else self._inode
             fresh = not self._spans.any
-            if ask or fresh or size != self._size:
-                await self._ask(size, fresh=fresh)
-            self._size = size
-            return stat
+            found = None if ask or fresh else await self._extent()
+            if ask or fresh or (found.size if found is not None else 0) != self._size:
+                seen = await look_at(self._transport, self._query, self.output.path)
+                self._asked_at = time.monotonic()
+                # Where nothing was found, the host's own words tell a file that is missing from one that this user may not see.
+                found = seen.file or await self._extent()
+                self._notice(found)
+                fresh = not self._spans.any
+                if fresh and self.output.kind == "truncate":
+                    self._spans.emptied(seen.start)
+                # Where the id changed between two looks, only what comes after this one's end is surely the new start's.
+                self._spans.seen(found.size if found is not None else 0, seen.start, seen.size_after)
+            else:
+                self._notice(found)
+            self._size = found.size if found is not None else 0
+            return found
 
-    async def _ask(self, size: int, *, fresh: bool) -> None:
-        start = await current_start(self._transport, self._query)
-        self._asked_at = time.monotonic()
-        after = size
-        if fresh and self.output.kind == "truncate":
-            self._spans.emptied(start)
-        elif fresh or start != self._spans.newest:
-            # The change came between two looks: only what comes after this third one is surely the new start's.
-            again = await self._stat()
-            after = again.size if again is not None else 0
-        self._spans.seen(size, start, after)
+    def _notice(self, found: Extent | None) -> None:
+        """See whether the file is what it was."""
+        if found is None:
+            return
+        if self._inode and (found.inode != self._inode or found.size < self._size):
+            self._change("was replaced" if found.inode != self._inode else "was emptied")
+        self._inode = found.inode
 
     async def _watch(self) -> None:
         until = time.monotonic() + WATCH_S
@@ -215,13 +218,14 @@ class OutputFile:
                 await self._look(ask=True)
             await asyncio.sleep(FAST_S)
 
-    async def _stat(self) -> FileStat | None:
+    async def _extent(self) -> Extent | None:
         try:
-            return await self._transport.stat(self.output.path)
+            stat = await self._transport.stat(self.output.path)
         except HostFileError as error:
             if error.missing:
                 return None
             raise
+        return Extent(stat.inode, stat.size)
 
 
 def _lines(data: bytes) -> list[bytes]:

@@ -74,6 +74,54 @@ async def current_start(transport: Transport, query: JournalQuery) -> str | None
     return done.stdout.decode("ascii", "replace").strip() or None
 
 
+_LOOK = """\
+path=$1
+shift
+stat -L -c '%i %s' -- "$path" 2>/dev/null || echo
+"$@"
+stat -L -c '%i %s' -- "$path" 2>/dev/null || echo
+"""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Which file stands under a name, and its size in bytes."""
+
+    inode: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Look:
+    """The file, then the start's id, then the file again."""
+
+    file: Extent | None
+    start: str | None
+    size_after: int
+    """0 when there was no file."""
+
+
+async def look_at(transport: Transport, query: JournalQuery, path: str) -> Look:
+    """Look at an output file on both sides of asking for the start's id, in one command on the host.
+
+    What is written between the two sides can be attributed to nobody, so they stand as close as they can: a round trip between
+    them may be longer than an engine takes to print its first lines.
+
+    Raises:
+        HostError
+    """
+    show = [*manager_command(query), "show", "--property=InvocationID", "--value", query.unit]
+    done = await transport.run(["sh", "-c", _LOOK, "sh", path, *show])
+    first, *said, last = done.stdout.decode("ascii", "replace").split("\n")[:-1] or ("", "")
+    after = _extent(last)
+    return Look(_extent(first), said[0].strip() or None if said else None, after.size if after is not None else 0)
+
+
+def _extent(line: str) -> Extent | None:
+    inode, _, size = line.partition(" ")
+    return Extent(int(inode), int(size)) if inode.isdigit() and size.isdigit() else None
+
+
 async def find_outputs(transport: Transport, query: JournalQuery) -> UnitOutputs:
     """Where the unit's outputs go. What cannot be found out counts as the journal, where at least the manager's lines are.
 

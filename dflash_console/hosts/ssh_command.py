@@ -58,12 +58,13 @@ def new_mark() -> str:
     return f"ddtree-{secrets.token_hex(16)}"
 
 
+# A command that is to end before it has its own session has no group yet: then the process itself gets the signal.
 _HEAD = """\
 LC_ALL=C.UTF-8 LANGUAGE=
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export LC_ALL LANGUAGE PATH
 exec 3<&0
-end() {{ kill -TERM -$p; {{ sleep {kill_after}; kill -KILL -$p; }} >/dev/null 3<&- 4>&- & }} 2>/dev/null
+end() {{ kill -TERM -$p || kill -TERM $p; {{ sleep {kill_after}; kill -KILL -$p; }} >/dev/null 3<&- 4>&- & }} 2>/dev/null
 trap end TERM HUP
 printf '\\n%s\\n' {mark}
 printf '\\n%s\\n' {mark} >&2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -75,6 +77,21 @@ def test_the_end_of_the_input_ends_the_command(shell: str, kind: str) -> None:
     answer.feed(out)
     assert answer.begun
     assert answer.status == (128 + 15 if kind == "command" else None)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_command_whose_session_is_not_made_yet_ends_at_once_too(
+    shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = tmp_path / "setsid"
+    late.write_text('#!/bin/sh\nsleep 1\nexec /usr/bin/setsid "$@"\n')
+    late.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    mark = new_mark()
+    out, _ = run(shell, command_script(["sleep", "300"], mark, stdin_size=0, timeout=200).decode(), open_input=False)
+    answer = Answer(mark)
+    answer.feed(out)
+    assert answer.status == 128 + 15
 
 
 @given(st.binary(max_size=60), st.binary(max_size=200), st.integers(0, 255), st.data())

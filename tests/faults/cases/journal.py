@@ -13,6 +13,9 @@ from ..records import Old, Setup, Where, fault
 from ..scene import Scene
 
 FOREIGN = "*=foreign"
+TO_FILE = f"{FOREIGN};*=slow"
+"""An engine's first line comes a second (the embedded one) or many (SGLang) after its start. The stand-in's comes at once: no
+look at the file falls between the old start's last line and the new one's first then, and both are nobody's."""
 LOG = "/var/log/engine.log"
 HOLD = "/run/hold"
 SILENT_LINES = (Verdict.UNKNOWN, Verdict.NO_LINE)
@@ -145,7 +148,7 @@ async def rate_limit(scene: Scene) -> Ended:
     "StandardOutput=append: the journal is empty, the lines are in a file",
     Verdict.CONFIRMED,
     "log",
-    setup=Setup(faults=FOREIGN, service=(f"StandardOutput=append:{LOG}", f"StandardError=append:{LOG}")),
+    setup=Setup(faults=TO_FILE, service=(f"StandardOutput=append:{LOG}", f"StandardError=append:{LOG}")),
 )
 async def append_file(scene: Scene) -> Ended:
     return await scene.console.apply()
@@ -158,7 +161,7 @@ async def append_file(scene: Scene) -> Ended:
     Verdict.CONFIRMED,
     "log",
     setup=Setup(
-        faults=FOREIGN,
+        faults=TO_FILE,
         wrapped="exec ENGINE 1>&2",
         service=(f"StandardOutput=append:{LOG}", "StandardError=append:/var/log/engine.err"),
     ),
@@ -184,7 +187,7 @@ async def own_journal(scene: Scene) -> Ended:
     Where.JOURNAL,
     "the same, and only an older start in that file has the wanted line",
     SILENT_LINES,
-    setup=Setup(faults=f"{FOREIGN};16=no-line", service=(f"StandardOutput=append:{LOG}", f"StandardError=append:{LOG}")),
+    setup=Setup(faults=f"{TO_FILE};16=no-line", service=(f"StandardOutput=append:{LOG}", f"StandardError=append:{LOG}")),
 )
 async def append_older(scene: Scene) -> Ended:
     line = "Initialized DDTREE draft runner. block_size=8, tree_budget=16, tree_topk=4, draft_window_size=512, compact_cache=True"
@@ -197,7 +200,7 @@ async def append_older(scene: Scene) -> Ended:
     Where.JOURNAL,
     "the same file is rotated away in the middle of the start",
     (Verdict.CONFIRMED, Verdict.UNKNOWN),
-    setup=Setup(faults=f"{FOREIGN};16=slow", service=(f"StandardOutput=append:{LOG}",)),
+    setup=Setup(faults=TO_FILE, service=(f"StandardOutput=append:{LOG}",)),
 )
 async def append_rotated(scene: Scene) -> Ended:
     started = await scene.console.start_apply()
