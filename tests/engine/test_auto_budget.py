@@ -18,13 +18,13 @@ from engine_launch.embedded.events import CostsMeasured, DraftRunnerReady, Setti
 from engine_launch.embedded.target import TargetModel
 from engine_launch.embedded.verify_cost import NEAR, CostModel, convex, line, measure
 from engine_launch.tree import ROOT_ONLY
-from tests.engine.models import greedy, plain_answers, prompts, submit, tiny_drafter, tiny_engine, tiny_settings, tiny_target
+from tests.engine.conftest import TOKENS
+from tests.engine.models import greedy, prompts, submit, tiny_drafter, tiny_engine, tiny_settings, tiny_target
 from tests.engine.test_engine import Recorder, oracle_engine, running
 from tests.engine.test_server_logs import RUNNER, Lines
 from tests.engine.test_tree import Candidates, candidates
 
 WIDTHS = (1, 5, 9, 17, 33)
-TOKENS = 40
 
 seconds = st.lists(st.floats(0.001, 1.0), min_size=len(WIDTHS), max_size=len(WIDTHS))
 
@@ -111,21 +111,6 @@ def test_measuring_gives_times_that_grow_and_leaves_nothing_behind() -> None:
     assert all(later >= earlier > 0 for earlier, later in itertools.pairwise(costs.base))
     assert costs.drafting > 0
     assert min(costs.each, costs.row) >= 0
-
-
-@pytest.fixture(scope="module")
-def target() -> TargetModel:
-    return tiny_target(torch.float32)
-
-
-@pytest.fixture(scope="module")
-def texts() -> list[list[int]]:
-    return prompts(3, 25)
-
-
-@pytest.fixture(scope="module")
-def answers(target: TargetModel, texts: list[list[int]]) -> list[list[int]]:
-    return plain_answers(target, texts, TOKENS)
 
 
 def test_greedy_answers_are_those_of_plain_decoding(

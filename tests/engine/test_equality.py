@@ -16,38 +16,20 @@ from engine_launch.embedded.api import Algorithm, SamplingParams
 from engine_launch.embedded.sampling import Sampler, probabilities
 from engine_launch.embedded.target import Segment, TargetModel
 from engine_launch.tree import Tree
+from tests.engine.conftest import TOKENS
 from tests.engine.models import (
     OracleDrafter,
     drafter_config,
     greedy,
-    plain_answers,
-    prompts,
     submit,
     target_config,
     target_weights,
     tiny_drafter,
     tiny_engine,
     tiny_settings,
-    tiny_target,
 )
 
 BUDGETS = (1, 2, 7, 8, 16, 32, 64)
-TOKENS = 48
-
-
-@pytest.fixture(scope="module")
-def target() -> TargetModel:
-    return tiny_target(torch.float32)
-
-
-@pytest.fixture(scope="module")
-def texts() -> list[list[int]]:
-    return prompts(3, 25)
-
-
-@pytest.fixture(scope="module")
-def answers(target: TargetModel, texts: list[list[int]]) -> list[list[int]]:
-    return plain_answers(target, texts, TOKENS)
 
 
 def speculative_answers(
