@@ -110,8 +110,10 @@ async def change(app: ConsoleApp, pilot: Pilot[None], **settings: str | int) -> 
     """Apply settings as somebody at the keyboard would, and leave the report on the screen."""
     app.operations.propose(settings)
     await wait(lambda: len(app.screen_stack) == 2, "the plan")
+    # Looked for from before the key on: while prompts stream, a change may be over when the press returns.
+    begun = asyncio.create_task(wait(lambda: bool(app.model.busy), "the change begun"))
     await pilot.press("enter")
-    await wait(lambda: bool(app.model.busy), "the change begun")
+    await begun
     await wait(lambda: not app.model.busy, "the change")
     await pilot.pause(0.3)
 
