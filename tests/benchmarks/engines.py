@@ -7,7 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from engine_launch.embedded.api import Algorithm, GenerateRequest, RequestStats, SamplingParams, Settings, TokenEvent
+from engine_launch.embedded.api import (
+    Algorithm,
+    GenerateRequest,
+    RequestOverrides,
+    RequestStats,
+    SamplingParams,
+    Settings,
+    TokenEvent,
+)
 from engine_launch.embedded.drafter import DFlashDrafter
 from engine_launch.embedded.engine import EmbeddedEngine
 from engine_launch.embedded.events import SilentLog
@@ -66,8 +74,13 @@ class Bench:
         return answers
 
 
-def ask_together(engine: EmbeddedEngine, prompts: Sequence[tuple[int, ...]], sampling: SamplingParams) -> list[Answer]:
-    """Submit all at once and wait for all."""
+def ask_together(
+    engine: EmbeddedEngine,
+    prompts: Sequence[tuple[int, ...]],
+    sampling: SamplingParams,
+    own: Sequence[RequestOverrides] | None = None,
+) -> list[Answer]:
+    """Submit all at once and wait for all; ``own`` has what each request asks for itself."""
     tokens: list[list[int]] = [[] for _ in prompts]
     finals: list[TokenEvent | None] = [None] * len(prompts)
     done = threading.Semaphore(0)
@@ -79,7 +92,8 @@ def ask_together(engine: EmbeddedEngine, prompts: Sequence[tuple[int, ...]], sam
                 finals[index] = event
                 done.release()
 
-        engine.submit(GenerateRequest(f"bench-{index}", prompts[index], sampling), listen)
+        overrides = own[index] if own else RequestOverrides()
+        engine.submit(GenerateRequest(f"bench-{index}", prompts[index], sampling, overrides), listen)
 
     for index in range(len(prompts)):
         listener(index)
