@@ -20,8 +20,9 @@ pieces() {
   cp "$archives"/*.tar.xz "$work/all/"
   cp "$model" "$work/all/target.gguf"
   cp -rL "$drafter" "$work/all/drafter"
-  # Uncompressed: the archives are compressed already, and quantised weights do not shrink.
-  tar -C "$work/all" -cf - . | split -b "$piece_bytes" -d -a 2 - "$work/pieces/piece."
+  # Uncompressed: the archives are compressed already, and quantised weights do not shrink. The model first, for what can begin
+  # with it alone (`stage.sh model`), then the drafter.
+  (cd "$work/all" && tar -cf - target.gguf drafter *.tar.xz) | split -b "$piece_bytes" -d -a 2 - "$work/pieces/piece."
   local call=1 count=0 piece
   for piece in "$work"/pieces/piece.*; do
     if [ "$count" -eq "$pieces_per_call" ]; then call=$((call + 1)) count=0; fi

@@ -2,6 +2,7 @@
 # The other end of pack.sh, on the GPU machine. Everything goes under STORE (default /tmp/ddtree-gpu):
 #
 #   stage.sh keep FOLDER     take the pieces of one upload, checked against their SHA-256
+#   stage.sh model           take STORE/all/target.gguf, and the drafter if it is there, out of the first pieces
 #   stage.sh unpack          join all pieces: STORE/site (SGLang), STORE/drafter, STORE/target (Hugging Face form, bf16),
 #                            STORE/prompts.json (held-out prompts as token ids)
 #   stage.sh install FOLDER  install the wheel in FOLDER into STORE/site, where SGLang finds the plugin's entry point
@@ -17,6 +18,13 @@ keep() {
   (cd "$1" && sha256sum --quiet --check SHA256SUMS)
   cp "$1"/piece.* "$1/TOTAL" "$store/pieces/"
   echo "kept $(find "$store/pieces" -name 'piece.*' | wc -l) of $(cat "$store/pieces/TOTAL") pieces"
+}
+
+model() {
+  mkdir -p "$store/all"
+  # The stream ends in the middle of a later file, which tar says, and which is expected here.
+  cat "$store"/pieces/piece.* | tar -C "$store/all" -xf - target.gguf drafter 2> /dev/null || true
+  echo "there: $(cd "$store/all" && find . -type f -exec stat -c '%n %s' {} + | tr '\n' ' ')"
 }
 
 unpack() {
@@ -57,9 +65,10 @@ PY
 
 case ${1:-} in
   keep) keep "${2:?folder}" ;;
+  model) model ;;
   unpack) unpack ;;
   install) install "${2:?folder}" ;;
   check) check ;;
   env) echo "export PYTHONPATH=$PYTHONPATH TOKENIZERS_PARALLELISM=false" ;;
-  *) sed -n '2,8p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,9p' "$0" >&2; exit 2 ;;
 esac
