@@ -2,7 +2,7 @@
 # The other end of pack.sh, on the GPU machine. Everything goes under STORE (default /tmp/ddtree-gpu):
 #
 #   stage.sh keep FOLDER     take the pieces of one upload, checked against their SHA-256
-#   stage.sh model           take STORE/all/target.gguf, and the drafter if it is there, out of the first pieces
+#   stage.sh model           take STORE/all/target.gguf out of the first pieces
 #   stage.sh unpack          join all pieces: STORE/site (SGLang), STORE/drafter, STORE/target (Hugging Face form, bf16),
 #                            STORE/prompts.json (held-out prompts as token ids)
 #   stage.sh install FOLDER  install the wheel in FOLDER into STORE/site, where SGLang finds the plugin's entry point
@@ -23,8 +23,8 @@ keep() {
 model() {
   mkdir -p "$store/all"
   # The stream ends in the middle of a later file, which tar says, and which is expected here.
-  cat "$store"/pieces/piece.* | tar -C "$store/all" -xf - target.gguf drafter 2> /dev/null || true
-  echo "there: $(cd "$store/all" && find . -type f -exec stat -c '%n %s' {} + | tr '\n' ' ')"
+  cat "$store"/pieces/piece.* | tar -C "$store/all" -xf - target.gguf 2> /dev/null || true
+  ls -l "$store/all/target.gguf"
 }
 
 unpack() {
