@@ -1,8 +1,14 @@
-"""The commit length of a drafter on recorded greedy answers, in one parallel pass.
+"""The commit length of a drafter on recorded answers, for chains and trees, in one parallel pass.
 
-Greedy chain decoding never leaves the target's own greedy text. So the rounds of a real run can be read off the recorded
-text: draft a block at every position at once, count how many drafts match what follows, then walk from the first answer
-token, jumping by the commit length. It equals a real decode loop (up to the arithmetic's rounding) and costs seconds.
+Whatever is drafted, the verify takes the target's own token at each node and goes on where the draft holds it; so the text that
+comes out is the target's, and a round's commits are the longest beginning of it that the draft held, and the bonus token. The
+rounds of a real run can therefore be read off the recorded text: draft a block at every position at once, see how much of what
+follows a chain or a tree would have held, then walk from the first answer token, jumping by the commit length. It equals a real
+decode loop (up to the arithmetic's rounding) and costs seconds.
+
+The same holds at a temperature. There the verify *draws* the target's token at a node, from the target's distribution given
+the path to it. Nothing of the draft enters into the draw; it only decides how many draws one round can make. So a text that was
+sampled plainly is distributed as one that came out of drafting and verifying, and its rounds are read off in the same way.
 """
 
 from __future__ import annotations
@@ -16,21 +22,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine_launch.embedded.vocabulary import best_candidates
 from engine_launch.training.dataset import BatchStream, Sequences
-from engine_launch.training.drafter import Drafter
+from engine_launch.training.drafter import Drafter, Mask
+from engine_launch.training.masks import dense_mask
 from engine_launch.training.target import TargetForward
+from engine_launch.training.tree_order import nodes_needed
 
 TOKENS_PER_PASS = 6144
 WIDTH_STEP = 64
 ANCHOR_STEP = 8
 """Widths and anchors are rounded up to these, which the fast attention kernels want of a mask's size."""
-HEAD_ROWS = 8192
+HEAD_ROWS = 4096
 """Rows whose logits are held at once."""
 
 
 @dataclass(frozen=True)
 class ChainResult:
-    """Rounds of chain decoding over a set of prompts."""
+    """Rounds of decoding over a set of prompts."""
 
     histogram: tuple[int, ...]
     """Index = accepted drafts of a round, value = rounds."""
@@ -50,44 +59,124 @@ class ChainResult:
         """Mean tokens per round: accepted drafts + 1."""
         return sum((i + 1) * n for i, n in enumerate(self.histogram)) / max(self.rounds, 1)
 
+    @property
+    def by_slot(self) -> tuple[float, ...]:
+        """The share of rounds that accepted the draft in slot 1, 2, … (and so all before it)."""
+        return tuple(sum(self.histogram[slot:]) / max(self.rounds, 1) for slot in range(1, len(self.histogram)))
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What bounds the drafter's look back, in tokens; ``None`` = nothing does."""
+
+    layers: int | None
+    """Window of the sliding layers. Without it they stay causal in the block."""
+    compact: int | None = None
+    """Compact draft cache: committed tokens that the drafter is given, in every layer."""
+
+    @classmethod
+    def trained(cls, drafter: Drafter) -> Windows:
+        """The layers' own window, and no compact cache."""
+        return cls(drafter.shape.window)
+
+    def within(self, tokens: int) -> Windows:
+        """The same without the bounds that sequences of at most ``tokens`` tokens never reach."""
+        layers = None if self.layers is not None and self.layers >= tokens else self.layers
+        return Windows(layers, None if self.compact is not None and self.compact >= tokens else self.compact)
+
+    def masks(self, drafter: Drafter, anchors: Tensor, context: int) -> dict[bool, Mask]:
+        """The masks of sliding (True) and full layers, for :meth:`Drafter.blocks`."""
+        # A window beyond the sequence: no bound, and causal in the block as sliding layers are.
+        layers = context + drafter.shape.block if self.layers is None else self.layers
+        return {s: dense_mask(anchors, context, drafter.shape.block, layers if s else None, self.compact) for s in (False, True)}
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """What the drafter proposes at each of ``P`` positions of recorded answers, one answer after the other, in order."""
+
+    firsts: tuple[int, ...]
+    """Per answer: the position in its sequence of its first token, where the first round begins."""
+    counts: tuple[int, ...]
+    """Per answer: positions from there whose whole block lies in the answer; may be 0."""
+    logprobs: Tensor
+    """``[P, b - 1, K]``: of the candidates, best first."""
+    ranks: Tensor
+    """``[P, b - 1]``: the place of the text's token among the candidates; ``K`` where it is none of them."""
+
+    def of_chain(self) -> Tensor:
+        """Drafts that a chain begun at each position has accepted, ``[P]``."""
+        return (self.ranks == 0).int().cumprod(-1).sum(-1)
+
+    def of_trees(self, budgets: Iterable[int], topk: int) -> dict[int, Tensor]:
+        """The same for the tree of each budget, over the ``topk`` best candidates of each slot.
+
+        Raises:
+            ValueError: there are not so many candidates.
+        """
+        wanted = sorted(budgets)
+        if topk > self.logprobs.shape[-1]:
+            raise ValueError(f"trees of top-k {topk} cannot be replayed from {self.logprobs.shape[-1]} candidates a slot")
+        needed = nodes_needed(self.logprobs[..., :topk], self.ranks, wanted[-1])
+        return {budget: (needed <= budget).sum(-1) for budget in wanted}
+
+    def walk(self, accepted: Tensor) -> Iterator[tuple[int, int]]:
+        """The rounds with ``accepted [P]`` drafts at each position: anchor's position in its sequence, accepted drafts."""
+        values, begin = accepted.tolist(), 0
+        for first, count in zip(self.firsts, self.counts, strict=True):
+            step = 0
+            while step < count:
+                got = values[begin + step]
+                yield first + step, got
+                step += got + 1
+            begin += count
+
 
 @torch.no_grad()
-def accepted_everywhere(drafter: Drafter, forward: TargetForward, ids: Tensor, anchors: Tensor, lengths: Tensor) -> Tensor:
-    """Accepted drafts ``[B, N]`` of a chain anchored at each of ``anchors [B, N]``, against the tokens that follow."""
-    block, head = drafter.shape.block, forward.target.embedding
-    after = anchors[:, :, None] + torch.arange(1, block, device=ids.device)
-    truth = ids.gather(1, after.clamp(max=ids.shape[1] - 1).flatten(1)).view(after.shape)
-    truth = truth.masked_fill(after >= lengths[:, None, None], -1)
-    block_ids = torch.full((*anchors.shape, block), drafter.shape.mask_token, device=ids.device)
-    block_ids[:, :, 0] = ids.gather(1, anchors)
-    with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=ids.is_cuda):
-        hidden = drafter.blocks(F.embedding(block_ids, head), forward.features(ids), anchors)[:, :, 1:]
-        rows = hidden.reshape(-1, hidden.shape[-1]).to(head.dtype)
-        chunks = [rows[i : i + HEAD_ROWS] for i in range(0, len(rows), HEAD_ROWS)]
-        drafts = torch.cat([(chunk @ head.t()).argmax(-1) for chunk in chunks]).view(truth.shape)
-    return (drafts == truth).int().cumprod(-1).sum(-1)
-
-
-def rounds(drafter: Drafter, forward: TargetForward, answers: Sequences) -> Iterator[tuple[int, int]]:
-    """The rounds on recorded greedy ``answers``: anchor's position and accepted drafts.
+def draft_everywhere(
+    drafter: Drafter, forward: TargetForward, answers: Sequences, topk: int = 1, windows: Windows | None = None
+) -> Drafts:
+    """Draft at every position of recorded ``answers``, with ``topk`` candidates a slot; the layers' own window by default.
 
     Rounds whose block would run past the end of an answer are left out.
     """
     device = forward.target.embedding.device
+    block = drafter.shape.block
     stream = BatchStream(answers, device)
+    windows = windows or Windows.trained(drafter)
+    logprobs, ranks, firsts, counts = [], [], [], []
     for rows in passes(answers.lengths.tolist()):
         at = torch.tensor(rows, device=device)
         width = -(-max(int(answers.lengths[i]) for i in rows) // WIDTH_STEP) * WIDTH_STEP
         batch = stream.gather(at, width, 1)
         starts = torch.from_numpy(answers.answer_starts).to(device)[at]
-        reach = -(-int((batch.lengths - starts).max()) // ANCHOR_STEP) * ANCHOR_STEP
-        anchors = (starts[:, None] + torch.arange(reach, device=device)).clamp(max=width - 1)
-        accepted = accepted_everywhere(drafter, forward, batch.ids, anchors, batch.lengths).tolist()
-        for got, length, start in zip(accepted, batch.lengths.tolist(), starts.tolist(), strict=True):
-            step = 0
-            while start + step + drafter.shape.block <= length:
-                yield start + step, got[step]
-                step += got[step] + 1
+        number = (batch.lengths - starts - block + 1).clamp(min=0)
+        reach = max(-(-int(number.max()) // ANCHOR_STEP), 1) * ANCHOR_STEP
+        steps = torch.arange(reach, device=device)
+        anchors = (starts[:, None] + steps).clamp(max=width - 1)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=batch.ids.is_cuda):
+            hidden = drafted(drafter, forward, batch.ids, anchors, windows)[steps < number[:, None]]
+            after = (anchors[:, :, None] + torch.arange(1, block, device=device)).clamp(max=width - 1)
+            truth = batch.ids.gather(1, after.flatten(1)).view(after.shape)[steps < number[:, None]]
+            rows_at_once = HEAD_ROWS // block
+            for part, text in zip(torch.split(hidden, rows_at_once), torch.split(truth, rows_at_once), strict=True):
+                ids, values = best_candidates(part @ forward.target.embedding.t(), topk)
+                logprobs.append(values.cpu())
+                # Candidates are all different: where one is the text's token, the maximum of the hits is its place.
+                hits = (ids == text[..., None]).int()
+                ranks.append(torch.where(hits.any(-1), hits.argmax(-1), ids.shape[-1]).cpu())
+        firsts += starts.tolist()
+        counts += number.tolist()
+    return Drafts(tuple(firsts), tuple(counts), torch.cat(logprobs), torch.cat(ranks))
+
+
+def drafted(drafter: Drafter, forward: TargetForward, ids: Tensor, anchors: Tensor, windows: Windows) -> Tensor:
+    """Hidden states ``[B, N, b - 1, hidden]`` of the drafts after each of ``anchors [B, N]``."""
+    head = forward.target.embedding
+    block_ids = torch.full((*anchors.shape, drafter.shape.block), drafter.shape.mask_token, device=ids.device)
+    block_ids[:, :, 0] = ids.gather(1, anchors)
+    masks = windows.masks(drafter, anchors, ids.shape[1])
+    return drafter.blocks(F.embedding(block_ids, head), forward.features(ids), anchors, masks)[:, :, 1:].to(head.dtype)
 
 
 def passes(lengths: list[int]) -> Iterator[list[int]]:
@@ -102,9 +191,29 @@ def passes(lengths: list[int]) -> Iterator[list[int]]:
         yield rows
 
 
+def rounds(drafter: Drafter, forward: TargetForward, answers: Sequences) -> Iterator[tuple[int, int]]:
+    """The rounds of a chain on recorded ``answers``: anchor's position and accepted drafts."""
+    drafts = draft_everywhere(drafter, forward, answers)
+    return drafts.walk(drafts.of_chain())
+
+
 def replay(drafter: Drafter, forward: TargetForward, answers: Sequences) -> ChainResult:
-    """Walk the recorded greedy ``answers`` in rounds. Rounds whose block would run past the end are not counted."""
+    """A chain on recorded ``answers``."""
     return ChainResult.of(drafter, [accepted for _, accepted in rounds(drafter, forward, answers)])
+
+
+def replay_trees(
+    drafter: Drafter, forward: TargetForward, answers: Sequences, budgets: Iterable[int], topk: int
+) -> dict[int, ChainResult]:
+    """Trees of several budgets on recorded ``answers``, from one pass of the drafter."""
+    drafts = draft_everywhere(drafter, forward, answers, topk)
+    trees = drafts.of_trees(budgets, topk)
+    return {budget: ChainResult.of(drafter, [n for _, n in drafts.walk(accepted)]) for budget, accepted in trees.items()}
+
+
+def tree_commit_length(drafter: Drafter, forward: TargetForward, answers: Sequences, budget: int = 16, topk: int = 8) -> float:
+    """Mean tokens per round of trees of one budget on recorded ``answers``."""
+    return replay_trees(drafter, forward, answers, (budget,), topk)[budget].commit_length
 
 
 def by_context(drafter: Drafter, found: Iterable[tuple[int, int]], bounds: tuple[int, ...]) -> list[ChainResult]:
