@@ -1,21 +1,26 @@
 """Run parts of the GPU checks, and make a table of what they found.
 
     python -m tests.gpu list
-    python -m tests.gpu run smoke,equality --out FOLDER [--store /tmp/ddtree-gpu] [--scale 0.2] [--seconds 540]
+    python -m tests.gpu run smoke,equality --out FOLDER [--store /tmp/ddtree-gpu] [--scale 0.2] [--seconds 540] [--devices 0,1]
     python -m tests.gpu merge FOLDER --into docs/results/sglang.md
 
 ``run`` starts all servers that the parts need together, runs the parts one after another, writes ``FOLDER/PART.json`` after each,
-and ends the servers. A part that breaks is a result too. Exit code 1 when a check missed its target or a part broke.
+and ends the servers. Each part runs in a process of its own, which is ended when it takes too long. A part that breaks is a
+result too. Exit code 1 when a check missed its target or a part broke.
+
+Several runs may share a machine: give each its ports, and all the same ``--turns`` file. Then parts that measure speed wait until
+no other run is starting servers or running a part.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.gpu.client import Client
@@ -23,9 +28,12 @@ from tests.gpu.context import Context, Findings, Part
 from tests.gpu.parts import PARTS
 from tests.gpu.provenance import provenance
 from tests.gpu.records import Check, PartResult, Verdict, read_results, table
-from tests.gpu.servers import Server, StartFailed, running
-from tests.gpu.setups import DEFAULT_STORE, SETUPS
+from tests.gpu.servers import FIRST_PORT, Server, StartFailed, running
+from tests.gpu.setups import DEFAULT_STORE, setup
+from tests.gpu.turns import Turns
 
+ENDING_SECONDS = 30.0
+"""For a part that was told to end."""
 INTRODUCTION = """\
 # DDTREE inside SGLang, measured
 
@@ -45,6 +53,10 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--store", type=Path, default=DEFAULT_STORE)
     run.add_argument("--scale", type=float, default=1.0, help="share of the full work")
     run.add_argument("--seconds", type=float, default=540.0, help="what has not ended by then is broken off")
+    run.add_argument("--part-seconds", type=float, default=300.0, help="what one part may take")
+    run.add_argument("--devices", default="0", help="GPUs, with commas (default: 0)")
+    run.add_argument("--first-port", type=int, default=FIRST_PORT)
+    run.add_argument("--turns", type=Path, help="file by which runs on the same machine take turns")
     run.add_argument(
         "--attach", action="append", default=[], metavar="NAME=URL", help="use a running server instead of starting it"
     )
@@ -54,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.command == "list":
         for part in PARTS.values():
-            print(f"{part.name:12} {part.about} ({', '.join(part.servers)}; {part.kind})")
+            print(f"{part.name:12} {part.about} ({', '.join(part.servers)}; {part.kind}{'; alone' if part.timed else ''})")
         return 0
     if arguments.command == "merge":
         return _merge(arguments.folder, arguments.into)
@@ -62,10 +74,19 @@ def main(argv: list[str] | None = None) -> int:
     unknown = [name for name in names if name not in PARTS]
     if unknown:
         parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    attached = dict(item.split("=", 1) for item in arguments.attach)
-    chosen = [PARTS[name] for name in names]
-    limits = {"scale": arguments.scale, "seconds": arguments.seconds}
-    return run_parts(chosen, arguments.out, arguments.store, logs=arguments.logs, attached=attached, **limits)
+    return run_parts(
+        [PARTS[name] for name in names],
+        arguments.out,
+        arguments.store,
+        scale=arguments.scale,
+        seconds=arguments.seconds,
+        part_seconds=arguments.part_seconds,
+        attached=dict(item.split("=", 1) for item in arguments.attach),
+        logs=arguments.logs,
+        devices=tuple(map(int, arguments.devices.split(","))),
+        first_port=arguments.first_port,
+        turns=arguments.turns,
+    )
 
 
 def run_parts(
@@ -75,41 +96,78 @@ def run_parts(
     *,
     scale: float = 1.0,
     seconds: float = 540.0,
+    part_seconds: float = 300.0,
     attached: Mapping[str, str] | None = None,
     logs: Path | None = None,
+    devices: Sequence[int] = (0,),
+    first_port: int = FIRST_PORT,
+    turns: Path | None = None,
 ) -> int:
     """Run ``parts`` with the servers that they need; returns the exit code.
 
     Args:
         out: gets one result file a part.
         seconds: a part that runs then is broken off, and those after it are not begun.
+        part_seconds: what one part may take before it is broken off and the next begins.
         attached: servers that run already, by name.
         logs: gets the servers' logs; ``out`` unless given.
+        devices: GPUs that may be used.
+        turns: the file by which several runs take turns; see :class:`~tests.gpu.turns.Turns`.
     """
-    begun, parts, attached = time.monotonic(), list(parts), dict(attached or {})
+    end, parts, attached = time.monotonic() + seconds, list(parts), dict(attached or {})
     out.mkdir(parents=True, exist_ok=True)
     wanted = list(dict.fromkeys(name for part in parts for name in part.servers if name not in attached))
     known = {name: Server(name, Client(url), None) for name, url in attached.items()}
     failed = False
-    before = signal.signal(signal.SIGALRM, _out_of_time)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGTERM, _out_of_time)
     try:
-        with running([SETUPS[name](store) for name in wanted], logs or out) as started:
-            for part in parts:
-                late = time.monotonic() - begun >= seconds
-                result = _skipped(part) if late else run_part(part, Context(store, {**known, **started}, scale))
-                failed |= _tell(result, out)
+        with Turns(turns) as turn:
+            specs = [setup(name, store, len(devices)) for name in wanted]
+            start = running(specs, logs or out, seconds=seconds, first_port=first_port, devices=devices)
+            with start as started:
+                for part in parts:
+                    if not turn.take(alone=part.timed, until=end):
+                        result = _not_run(part, "not begun: no time left")
+                    else:
+                        context = Context(store, {**known, **started}, scale, out, len(devices))
+                        result = _within(part, context, min(part_seconds, end - time.monotonic()))
+                    failed |= _tell(result, out)
     except (StartFailed, OutOfTime) as error:
         print(f"start failed: {error}", flush=True)
         return 1
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGTERM, before)
     return int(failed)
 
 
+def _within(part: Part, context: Context, seconds: float) -> PartResult:
+    """Run a part in a process of its own for at most ``seconds``; what hangs in it cannot hold up the next one."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+
+    def work() -> None:
+        sender.send(run_part(part, context).to_json())
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    sender.close()
+    try:
+        if receiver.poll(seconds):
+            return PartResult.from_json(receiver.recv())
+        # Told to end, it still clears up after itself and says what it was doing.
+        process.terminate()
+        if receiver.poll(ENDING_SECONDS):
+            return PartResult.from_json(receiver.recv())
+        return _not_run(part, f"out of time after {seconds:.0f} s")
+    except EOFError:
+        return _not_run(part, f"its process ended with code {process.exitcode}")
+    finally:
+        process.join(1)
+        process.kill()
+        process.join()
+
+
 class OutOfTime(Exception):
-    """The time that the run was given has passed."""
+    """The time that a part or the run was given has passed."""
 
 
 def _out_of_time(_signal: int, _frame: object) -> None:
@@ -128,8 +186,8 @@ def run_part(part: Part, context: Context) -> PartResult:
     return PartResult(part.name, time.monotonic() - begun, provenance(), tuple(found.checks), found.data, context.scale)
 
 
-def _skipped(part: Part) -> PartResult:
-    return PartResult(part.name, 0.0, provenance(), (Check(part.name, "", "not begun: no time left", Verdict.BROKEN),))
+def _not_run(part: Part, why: str) -> PartResult:
+    return PartResult(part.name, 0.0, provenance(), (Check(part.name, "", why, Verdict.BROKEN),))
 
 
 def _tell(result: PartResult, out: Path) -> bool:

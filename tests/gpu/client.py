@@ -68,7 +68,7 @@ def commit_length(answers: Sequence[Answer]) -> float:
 class Client:
     """One server. Its methods may be called from several threads at once."""
 
-    def __init__(self, base: str, timeout: float = 300.0) -> None:
+    def __init__(self, base: str, timeout: float = 120.0) -> None:
         self.base = base.rstrip("/")
         self.timeout = timeout
 
@@ -137,8 +137,9 @@ class Client:
         """KV slots in use, the prefix cache's included or not as the server counts (``/v1/loads``)."""
         return sum(int(load["num_used_tokens"]) for load in self.get("/v1/loads")["loads"])
 
-    def metrics(self) -> str:
-        return self._send("GET", "/metrics", None).decode(errors="replace")
+    def text(self, path: str) -> str:
+        """What the server answers there, as it is."""
+        return self._send("GET", path, None).decode(errors="replace")
 
     def flush(self) -> None:
         """Empty the prefix cache. The server refuses while a request runs, so this waits for it to be idle.

@@ -20,6 +20,10 @@ class Context:
     servers: Mapping[str, Server]
     scale: float = 1.0
     """Share of the full amount of work: below 1 for trying a part out."""
+    out: Path = Path()
+    """Where a part may leave files beside its result."""
+    gpus: int = 1
+    """GPUs that the servers which are spread have."""
 
     def client(self, name: str) -> Client:
         return self.servers[name].client
@@ -44,3 +48,5 @@ class Part:
     servers: tuple[str, ...]
     run: Callable[[Context], Findings]
     kind: str = "one GPU"
+    timed: bool = False
+    """It measures speed: nothing else of these checks may run beside it."""

@@ -8,6 +8,7 @@ for the 8B shape, where only time is measured.)
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -48,34 +49,34 @@ DENSE_SMALL: Config = DENSE_8B | {
     "hidden_size": 512,
     "intermediate_size": 1536,
     "num_hidden_layers": 6,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
     "head_dim": 64,
     "vocab_size": 8192,
     "max_position_embeddings": 8192,
 }
-"""Heads that divide by two, for tensor parallelism."""
+"""Everything divides by two, four and eight, for tensor parallelism."""
 
 MLA_MOE: Config = {
     "architectures": ["DeepseekV3ForCausalLM"],
     "model_type": "deepseek_v3",
     "hidden_size": 512,
     "intermediate_size": 1536,
-    "moe_intermediate_size": 256,
+    "moe_intermediate_size": 128,
     "num_hidden_layers": 6,
     "first_k_dense_replace": 1,
     "moe_layer_freq": 1,
-    "n_routed_experts": 16,
+    "n_routed_experts": 384,
     "n_shared_experts": 1,
-    "num_experts_per_tok": 4,
+    "num_experts_per_tok": 8,
     "n_group": 1,
     "topk_group": 1,
     "topk_method": "noaux_tc",
     "scoring_func": "sigmoid",
     "norm_topk_prob": True,
     "routed_scaling_factor": 2.827,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 8,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 64,
     "q_lora_rank": 256,
     # K2's are 512 and 64; this is the other pair that SGLang's Triton kernels are written for, and it fits in fp32.
     "kv_lora_rank": 256,
@@ -94,7 +95,10 @@ MLA_MOE: Config = {
     "eos_token_id": 2,
     "torch_dtype": "bfloat16",
 }
-"""Kimi K2.6's architecture (multi-head latent attention, mixture of experts with sigmoid routing), a few narrow layers of it."""
+"""Kimi K2.6's architecture (multi-head latent attention, 384 experts with sigmoid routing), a few narrow layers of it.
+
+The number of experts and of heads is K2's, so that SGLang takes the kernels that it takes there.
+"""
 
 TARGETS: Mapping[str, Config] = {"dense-8b": DENSE_8B, "dense-small": DENSE_SMALL, "mla-moe": MLA_MOE}
 
@@ -103,7 +107,8 @@ def drafter_config(target: Config, layers: int, sliding: int, window: int = 2048
     """A DFlash drafter for ``target``: ``sliding`` of its ``layers`` have the window, the last ones see everything."""
     depth = int(target["num_hidden_layers"])
     hidden = int(target["hidden_size"])
-    heads = max(2, hidden // 128)
+    # Eight at least, so that eight ranks can share them.
+    heads = max(8, hidden // 128)
     # At most as many taps as the target has layers between its first and its third from last.
     taps = sorted({round(1 + i * (depth - 4) / max(1, layers - 1)) for i in range(layers)})
     return {
@@ -157,7 +162,10 @@ def write_weights(target: Path, drafter: Path, seed: int = 7) -> None:
 def _save(shapes: Mapping[str, tuple[int, ...]], folder: Path, seed: int) -> None:
     source = torch.Generator().manual_seed(seed)
     tensors = {name: _random(name, shape, source) for name, shape in shapes.items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    # Put in place whole: another run may look for it at the same time.
+    part = folder / f"model.part{os.getpid()}"
+    save_file(tensors, part, metadata={"format": "pt"})
+    part.replace(folder / "model.safetensors")
 
 
 def _random(name: str, shape: tuple[int, ...], source: torch.Generator) -> Tensor:

@@ -32,8 +32,10 @@ COMMON_FLAGS: tuple[str, ...] = (
     "--disable-prefill-cuda-graph",
     "--enable-metrics",
     "--random-seed=1",
+    "--sleep-on-idle",
 )
-"""Prefill graphs take a minute of compiling; flash-attention kernels and grammars are left out of the bundle."""
+"""Prefill graphs take a minute of compiling; flash-attention kernels and grammars are left out of the bundle. An idle server
+sleeps, because many of them stand beside the one that is measured, and each would otherwise keep a core busy."""
 
 
 class StartFailed(Exception):
@@ -48,7 +50,8 @@ class ServerSpec:
     model: Path
     flags: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    devices: tuple[int, ...] = (0,)
+    ranks: int = 1
+    """GPUs that it is spread over."""
     module: str = "sglang.launch_server"
 
     def command(self, port: int) -> list[str]:
@@ -81,6 +84,8 @@ def running(
     *,
     seconds: float = 330.0,
     command: Callable[[ServerSpec, int], list[str]] = ServerSpec.command,
+    first_port: int = FIRST_PORT,
+    devices: Sequence[int] = (0,),
 ) -> Iterator[dict[str, Server]]:
     """Start all of ``specs`` together; when the block ends, end them and whatever they started.
 
@@ -88,6 +93,8 @@ def running(
         folder: gets ``server-NAME.log``.
         seconds: how long all of them together may take to be ready.
         command: what starts one; SGLang, unless a test says otherwise.
+        first_port: of the first server; the others' are 100 apart.
+        devices: GPUs that may be used; a server of one rank gets the first.
 
     Raises:
         StartFailed: one of them ended or was not ready in time.
@@ -98,8 +105,8 @@ def running(
         servers: dict[str, Server] = {}
         for number, spec in enumerate(specs):
             # Ports 100 apart: SGLang takes more of them near the one it is given.
-            port, log = FIRST_PORT + 100 * number, folder / f"server-{spec.name}.log"
-            visible = ",".join(str(device) for device in spec.devices)
+            port, log = first_port + 100 * number, folder / f"server-{spec.name}.log"
+            visible = ",".join(str(device) for device in devices[: spec.ranks])
             environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible, "PYTHONUNBUFFERED": "1", **spec.environment}
             with log.open("wb") as out:
                 process = subprocess.Popen(

@@ -51,12 +51,10 @@ HOOKS: Mapping[str, str] = MappingProxyType({"DDTREE_TEST_HOOKS": "1"})
 SPEED_WIDTHS = "5,9,13,17,25,33"
 
 
-def _spec(
-    name: str, model: Path, flags: tuple[str, ...], environment: Mapping[str, str], devices: tuple[int, ...] = (0,)
-) -> ServerSpec:
+def _spec(name: str, model: Path, flags: tuple[str, ...], environment: Mapping[str, str], ranks: int = 1) -> ServerSpec:
     if FP32[0] not in flags:
-        return ServerSpec(name, model, flags, environment, devices)
-    return ServerSpec(name, model, flags, MappingProxyType({**environment, **FP32_PRODUCTS}), devices, FP32_MODULE)
+        return ServerSpec(name, model, flags, environment, ranks)
+    return ServerSpec(name, model, flags, MappingProxyType({**environment, **FP32_PRODUCTS}), ranks, FP32_MODULE)
 
 
 def table_path(store: Path, name: str) -> Path:
@@ -115,11 +113,21 @@ def _dense(name: str, tree: bool) -> Callable[[Path], ServerSpec]:
     return spec
 
 
-def _parallel(name: str, ranks: int) -> Callable[[Path], ServerSpec]:
+MANY = (
+    "--disable-custom-all-reduce",
+    "--enforce-disable-flashinfer-allreduce-fusion",
+)
+"""NCCL alone adds over the ranks: one way that is known to be right, and no multicast memory."""
+
+
+def _spread(name: str, target: str, ranks: int, *, sliding: int, layers: int) -> Callable[[Path], ServerSpec]:
+    """A random target over ``ranks`` GPUs, with the oracle and the times of a round's parts."""
+
     def spec(store: Path) -> ServerSpec:
-        target, drafter = _random_model(store, "dense-small", layers=3, sliding=2, weights=True)
-        flags = (*ROOM, *FP32, *SMALL_BATCHES, f"--tp-size={ranks}", *tree_flags(drafter, widths="9,17,33", most=32))
-        return _spec(name, target, flags, _oracle(store, name), tuple(range(ranks)))
+        model, drafter = _random_model(store, target, layers=layers, sliding=sliding, weights=True)
+        tree = tree_flags(drafter, widths="2,8,9,17,33", most=32)
+        flags = (*ROOM, *FP32, *SMALL_BATCHES, "--disable-shared-experts-fusion", f"--tp-size={ranks}", *MANY, *tree)
+        return _spec(name, model, flags, {**_oracle(store, name), "DDTREE_TIMING": "1"}, ranks)
 
     return spec
 
@@ -152,8 +160,32 @@ SETUPS: Mapping[str, Callable[[Path], ServerSpec]] = MappingProxyType(
         "moe-tree": _moe("moe-tree", True),
         "dense-chain": _dense("dense-chain", False),
         "dense-tree": _dense("dense-tree", True),
-        "tp1": _parallel("tp1", 1),
-        "tp2": _parallel("tp2", 2),
+        "self-test": _smollm(
+            "self-test", lambda d: (*graphs(1, 4), *tree_flags(d, widths="9,17", most=16), "--ddtree-self-test"), HOOKS
+        ),
     }
 )
 """Name → what starts it, given the folder that ``stage.sh`` filled."""
+
+
+def setup(name: str, store: Path, gpus: int) -> ServerSpec:
+    """What starts the server ``name``; those that are spread go over all ``gpus``.
+
+    Raises:
+        KeyError: there is no such server.
+    """
+    if name in SPREAD:
+        target, layers, sliding = SPREAD[name]
+        return _spread(name, target, gpus if name.endswith("-many") else 1, layers=layers, sliding=sliding)(store)
+    return SETUPS[name](store)
+
+
+SPREAD: Mapping[str, tuple[str, int, int]] = MappingProxyType(
+    {
+        "dense-one": ("dense-small", 3, 2),
+        "dense-many": ("dense-small", 3, 2),
+        "moe-one": ("mla-moe", 6, 5),
+        "moe-many": ("mla-moe", 6, 5),
+    }
+)
+"""Servers of tensor parallelism: target, the drafter's layers and how many of them slide; each on one GPU and on all."""

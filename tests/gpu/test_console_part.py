@@ -37,7 +37,7 @@ def test_every_step_finds_what_it_must(tmp_path: Path) -> None:
     found = console.run(Context(tmp_path, {}), commands)
     missed = [check for check in found.checks if check.verdict is not Verdict.MET and check.name != TAKEN_HOT_HERE]
     assert missed == []
-    assert len(found.checks) == 16
+    assert len(found.checks) == 17
     said = found.data[console.TREE_UNIT]
     assert isinstance(said, list)
     assert [step["command"].split()[4] for step in said][:4] == ["start", "status", "drift", "prompt"]

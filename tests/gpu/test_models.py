@@ -20,7 +20,8 @@ TOKENIZER = dict.fromkeys(models.TOKENIZER_FILES, "{}")
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A tokenizer's folder, and both shapes narrowed so that writing them takes a moment."""
     narrow = {"vocab_size": 512, "hidden_size": 128, "intermediate_size": 256}
-    shapes = {"dense-small": models.DENSE_SMALL | narrow, "mla-moe": models.MLA_MOE | narrow | {"moe_intermediate_size": 64}}
+    few = {"moe_intermediate_size": 64, "n_routed_experts": 16, "num_attention_heads": 8, "num_key_value_heads": 8}
+    shapes = {"dense-small": models.DENSE_SMALL | narrow, "mla-moe": models.MLA_MOE | narrow | few}
     monkeypatch.setattr(models, "TARGETS", shapes)
     folder = tmp_path / "tokenizer"
     folder.mkdir()

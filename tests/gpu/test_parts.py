@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,18 +15,24 @@ import torch
 from engine_launch.embedded.api import Algorithm
 from tests.engine.models import tiny_drafter, tiny_engine, tiny_settings, tiny_target
 from tests.engine.serving import serving
+from tests.gpu import __main__ as runner
 from tests.gpu.__main__ import run_part, run_parts
 from tests.gpu.client import Answer, Client, ServerError, commit_length
 from tests.gpu.context import Context, Findings, Part
-from tests.gpu.parts import PARTS, mixed
+from tests.gpu.models import TARGETS
+from tests.gpu.parts import PARTS, mixed, parallel, suites
 from tests.gpu.parts.equality import differing
+from tests.gpu.parts.starting import series
 from tests.gpu.parts.window import pools
 from tests.gpu.prompts import random_prompts
 from tests.gpu.records import PartResult, Verdict
 from tests.gpu.servers import Server
+from tests.gpu.setups import SPREAD
+from tests.gpu.turns import Turns
 
 VOCABULARY = 128
-CAPTURED = Path(__file__).parents[1] / "fixtures"
+FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+"""The parts of these tests start no threads of their own."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +44,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
     target = tiny_target(torch.float64, vocab=VOCABULARY, context=512)
     engine = tiny_engine(target, tiny_drafter(target), tiny_settings(Algorithm.DDTREE), max_running=8)
     with serving(engine) as server:
-        names = {name for part in PARTS.values() for name in part.servers}
+        names = {name for part in PARTS.values() for name in part.servers} | SPREAD.keys()
         yield Context(store, {name: Server(name, Client(server.url), None) for name in names}, scale=0.05)
     engine.close()
 
@@ -68,31 +77,114 @@ def test_a_refused_hot_change_is_an_error(context: Context) -> None:
         context.client("tree32").set_state(no_such_setting=1)
 
 
-def test_a_part_that_breaks_is_a_result_and_the_next_one_runs(context: Context, tmp_path: Path) -> None:
+@FORKS
+def test_a_part_that_breaks_is_a_result_and_the_next_one_runs(tmp_path: Path) -> None:
     def breaks(_: Context) -> Findings:
         raise ServerError(500, "the scheduler is gone")
 
     parts = [Part("first", "", (), breaks), Part("second", "", (), lambda _: Findings([], {}))]
-    assert run_parts(parts, tmp_path, context.store) == 1
+    assert run_parts(parts, tmp_path, tmp_path) == 1
     first = PartResult.from_json((tmp_path / "first.json").read_text(encoding="utf-8"))
     assert first.checks[0].verdict is Verdict.BROKEN
     assert "the scheduler is gone" in first.checks[0].measured
     assert (tmp_path / "second.json").is_file()
 
 
-def test_a_part_that_takes_too_long_is_broken_off(context: Context, tmp_path: Path) -> None:
-    import time
+def said(tmp_path: Path, part: str) -> str:
+    return PartResult.from_json((tmp_path / f"{part}.json").read_text(encoding="utf-8")).checks[0].measured
 
-    def sleeps(_: Context) -> Findings:
-        time.sleep(30)
-        return Findings([], {})
 
+def sleeps(_: Context) -> Findings:
+    time.sleep(30)
+    return Findings([], {})
+
+
+@FORKS
+def test_a_run_that_takes_too_long_is_broken_off(tmp_path: Path) -> None:
     parts = [Part("first", "", (), sleeps), Part("second", "", (), lambda _: Findings([], {}))]
     begun = time.monotonic()
-    assert run_parts(parts, tmp_path, context.store, seconds=0.5) == 1
+    assert run_parts(parts, tmp_path, tmp_path, seconds=0.5) == 1
     assert time.monotonic() - begun < 10
-    for name in ("first", "second"):
-        assert "time" in PartResult.from_json((tmp_path / f"{name}.json").read_text(encoding="utf-8")).checks[0].measured
+    assert "time" in said(tmp_path, "first")
+    assert "no time left" in said(tmp_path, "second")
+
+
+@FORKS
+def test_a_part_that_hangs_does_not_hold_up_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hangs(_: Context) -> Findings:
+        # As a pool does whose threads wait for a server that is silent.
+        while True:
+            with contextlib.suppress(Exception):
+                time.sleep(30)
+
+    monkeypatch.setattr(runner, "ENDING_SECONDS", 0.3)
+    parts = [Part("first", "", (), hangs), Part("second", "", (), lambda _: Findings([], {}))]
+    begun = time.monotonic()
+    assert run_parts(parts, tmp_path, tmp_path, part_seconds=0.5) == 1
+    assert time.monotonic() - begun < 10
+    assert said(tmp_path, "first") == "out of time after 0 s"
+    assert PartResult.from_json((tmp_path / "second.json").read_text(encoding="utf-8")).checks == ()
+
+
+@FORKS
+def test_a_part_that_kills_its_process_is_told(tmp_path: Path) -> None:
+    def dies(_: Context) -> Findings:
+        os._exit(7)
+
+    assert run_parts([Part("first", "", (), dies)], tmp_path, tmp_path) == 1
+    assert said(tmp_path, "first").startswith("its process ended")
+
+
+def test_who_measures_speed_is_alone(tmp_path: Path) -> None:
+    file, soon = tmp_path / "turns", time.monotonic() + 0.3
+    with Turns(file) as one, Turns(file) as other:
+        assert not one.take(alone=True, until=soon)
+        # The one that waited does not hold up the other, which may be alone or not.
+        assert other.take(alone=True, until=time.monotonic() + 5)
+        assert not one.take(alone=False, until=time.monotonic() + 0.3)
+        assert other.take(alone=False, until=time.monotonic() + 5)
+        assert one.take(alone=False, until=time.monotonic() + 5)
+    with Turns(file) as alone:
+        assert alone.take(alone=True, until=time.monotonic() + 5)
+    with Turns(None) as free:
+        assert free.take(alone=True, until=time.monotonic() + 5)
+        assert not free.take(alone=True, until=time.monotonic() - 1)
+
+
+def test_suites_are_told_one_by_one(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suites, "TOKENS", 24)
+    result = run_part(PARTS["suites"], context)
+    assert [check.verdict for check in result.checks] == [Verdict.SHOWN] * 3, result.checks
+    assert "chat" in result.checks[1].name
+
+
+def test_trees_over_several_gpus_are_held_to_one(context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TARGETS, "dense-small", {**TARGETS["dense-small"], "vocab_size": VOCABULARY})
+    monkeypatch.setattr(mixed, "LONGEST", 512)
+    surroundings = Context(tmp_path, context.servers, 0.05, tmp_path, 2)
+    checks, data = parallel.trees(surroundings, "dense")
+    equal = [check for check in checks if "greedy" in check.name]
+    assert len(equal) == len(parallel.BUDGETS)
+    assert {check.verdict for check in equal} == {Verdict.MET}, equal
+    assert data["gpus"] == 2
+    # The embedded engine has no ranks, and says nothing of them.
+    assert next(check for check in checks if "by the ranks" in check.name).verdict is Verdict.MISSED
+
+
+def test_captures_are_kept_as_they_came(context: Context, tmp_path: Path) -> None:
+    missing = parallel.capture(context.servers["tree16"], tmp_path, "idle")
+    assert json.loads((tmp_path / "idle-server_info").read_text(encoding="utf-8"))
+    assert (tmp_path / "idle-v1-loads").is_file()
+    # Started without metrics, and maybe on a machine without a GPU: said, and the rest is kept.
+    assert [item for item in missing if item.startswith("metrics: HTTP")]
+    assert not [item for item in missing if not item.startswith(("nvidia-smi", "metrics"))]
+
+
+def test_series_are_read_whatever_their_labels() -> None:
+    metrics = '# HELP sglang:ddtree_budget x\nsglang:ddtree_budget{model_name="m",tp_rank="0"} 8.0\nsglang:up 1\n'
+    assert series(metrics, "ddtree_budget") == 8.0
+    assert series(metrics, "up") == 1.0
+    assert series(metrics, "ddtree_topk") is None
 
 
 def answer(*ids: int, verifies: int = 0) -> Answer:

@@ -67,9 +67,10 @@ def test_a_server_that_never_gets_ready_is_given_up(tmp_path: Path) -> None:
 
 def test_flags_and_environment_reach_the_server(tmp_path: Path) -> None:
     code = "import os; print(os.environ['X'], os.environ['CUDA_VISIBLE_DEVICES'], flush=True);" + STARTS_A_CHILD
-    two = ServerSpec("a", Path("/none"), (code,), {"X": "hello"}, devices=(0, 1))
-    with running([two], tmp_path, seconds=30, command=command) as servers:
-        assert servers["a"].log_text().startswith("hello 0,1\n")
+    two = ServerSpec("a", Path("/none"), (code,), {"X": "hello"}, ranks=2)
+    with running([two], tmp_path, seconds=30, command=command, devices=(3, 5), first_port=31500) as servers:
+        assert servers["a"].log_text().startswith("hello 3,5\n")
+        assert servers["a"].client.base.endswith(":31500")
     assert "X" not in os.environ
 
 

@@ -11,10 +11,13 @@ from tests.gpu.parts.equality import EQUALITY, SMOKE
 from tests.gpu.parts.faults import FAULTS
 from tests.gpu.parts.hot import HOT, REQUESTS
 from tests.gpu.parts.mixed import MIXED
-from tests.gpu.parts.random_targets import COST, MOE, PARALLEL
+from tests.gpu.parts.parallel import PARALLEL, PARALLEL_MOE
+from tests.gpu.parts.random_targets import COST, MOE
 from tests.gpu.parts.rescored import RESCORED
 from tests.gpu.parts.sampling import REFUSALS, TEMPERATURE
 from tests.gpu.parts.speed import SPEED, SPLIT
+from tests.gpu.parts.starting import STARTING
+from tests.gpu.parts.suites import SUITES
 from tests.gpu.parts.window import WINDOW
 
 PARTS: Mapping[str, Part] = MappingProxyType(
@@ -22,7 +25,7 @@ PARTS: Mapping[str, Part] = MappingProxyType(
         part.name: part
         for part in (
             SMOKE, EQUALITY, FAULTS, HOT, REQUESTS, TEMPERATURE, REFUSALS, RESCORED,
-            SPEED, SPLIT, WINDOW, MIXED, MOE, COST, CONSOLE, PARALLEL,
+            SUITES, STARTING, SPEED, SPLIT, WINDOW, MIXED, MOE, COST, CONSOLE, PARALLEL, PARALLEL_MOE,
         )
     }
 )  # fmt: skip

@@ -96,6 +96,30 @@ def sglang_commands(store: Path) -> dict[str, list[str]]:
     }
 
 
+def doctor(command: Sequence[str], said: list[dict[str, Json]]) -> Check:
+    """``ddtree-launch doctor`` on this machine, with the flags of ``command`` (which starts a server)."""
+    flags = command[command.index("--model-path") :] if "--model-path" in command else []
+    words = ("doctor", "--json", "--", *flags)
+    done = subprocess.run(
+        [sys.executable, "-m", "engine_launch", *words], capture_output=True, text=True, timeout=120, check=False
+    )
+    said.append(
+        {
+            "command": " ".join(("ddtree-launch", *words)),
+            "exit": done.returncode,
+            "stdout": done.stdout[-3 * KEPT :],
+            "stderr": done.stderr[-1000:],
+        }
+    )
+    try:
+        rows = json.loads(done.stdout)["checks"]
+    except (ValueError, KeyError, TypeError):
+        return _check("ddtree-launch doctor with the tree's flags", "nothing fails", done.stderr[-200:], False)
+    failing = [f"{row['name']}: {row['message']}" for row in rows if row["status"] == "fail"]
+    text = f"{len(rows)} checks, exit {done.returncode}" + "".join(f"; {line}"[:200] for line in failing)
+    return _check("ddtree-launch doctor with the tree's flags", "nothing fails", text, not failing and bool(rows))
+
+
 def with_tree(console: Console) -> list[Check]:
     """The plugin's server: hot and cold changes, and back."""
     checks = [_confirmed("start, tree", console("start"))]
@@ -158,18 +182,22 @@ def _listed(values: Mapping[str, Json]) -> str:
 def run(context: Context, commands: Callable[[Path], Mapping[str, Sequence[str]]] = sglang_commands) -> Findings:
     with tempfile.TemporaryDirectory(prefix="console-") as folder:
         home = Path(folder)
-        for unit, command in commands(context.store).items():
+        started = commands(context.store)
+        for unit, command in started.items():
             write_unit(home, unit, command)
         consoles = {TREE_UNIT: Console(home, TREE_UNIT), CHAIN_UNIT: Console(home, CHAIN_UNIT)}
         try:
+            heard: list[dict[str, Json]] = []
+            # Before the starts, which take the port.
+            first = doctor(started[TREE_UNIT], heard)
             with ThreadPoolExecutor(2) as pool:
                 tree = pool.submit(with_tree, consoles[TREE_UNIT])
                 chain = pool.submit(with_chain, consoles[CHAIN_UNIT])
-                checks = [*tree.result(), *chain.result()]
+                checks = [first, *tree.result(), *chain.result()]
         finally:
             for console in consoles.values():
                 console("stop", "--yes", seconds=90)
-        return Findings(checks, {unit: list(console.said) for unit, console in consoles.items()})
+        return Findings(checks, {**{unit: list(console.said) for unit, console in consoles.items()}, "doctor": heard})
 
 
 CONSOLE = Part("console", "the console, headless, against DDTREE and stock DFLASH", (), run)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from tests.gpu.client import commit_length
+from collections.abc import Sequence
+
+from tests.gpu.client import Client, Prompt, commit_length
 from tests.gpu.context import Context, Findings, Part
 from tests.gpu.parts.equality import TREE, differing
 from tests.gpu.prompts import held_out
-from tests.gpu.records import judged
+from tests.gpu.records import Check, judged
 
 MASK, POSITION, FEATURE, NO_COMPACTION = 1, 2, 3, 4
 """Values of the hot key ``ddtree_plant``, which a server takes only when started with ``DDTREE_TEST_HOOKS=1``."""
+GOING_ON = 48
+"""Tokens of an answer that goes on from another."""
 IN_THE_TREE = (
     (MASK, "mask: drafts do not see the root"),
     (POSITION, "positions of drafts one too high"),
@@ -43,6 +47,7 @@ def run(context: Context) -> Findings:
         tree.flush()
         tree.set_state(ddtree_plant=0)
     again = tree.generate_all(prompts, tokens, 8)
+    checks += _draft_kv(tree, prompts[: max(4, len(prompts) // 2)], tokens)
     checks.append(
         judged(
             "afterwards, errors removed and cache emptied",
@@ -52,6 +57,33 @@ def run(context: Context) -> Findings:
         )
     )
     return Findings(checks, {"good_commit_length": commit_length(good)})
+
+
+def _draft_kv(tree: Client, prompts: Sequence[Prompt], tokens: int) -> list[Check]:
+    """Draft KV that decoding wrote against the same rows computed anew by prefill, right and with a planted error.
+
+    The drafter's rows are kept with the prefix cache, so an answer that goes on from a cached one reads what decoding wrote,
+    and after the cache was emptied what prefill writes. The same rows give the same drafts, hence the same verifies.
+    """
+    checks = []
+    for plant in (0, FEATURE):
+        tree.flush()
+        tree.set_state(ddtree_plant=plant)
+        begun = tree.generate_all(prompts, tokens, 8)
+        tree.set_state(ddtree_plant=0)
+        longer = [(*prompt, *answer.ids) for prompt, answer in zip(prompts, begun, strict=True)]
+        kept = tree.generate_all(longer, GOING_ON, 1)
+        tree.flush()
+        anew = tree.generate_all(longer, GOING_ON, 1)
+        same = sum(a.histogram == b.histogram and a.verifies == b.verifies for a, b in zip(kept, anew, strict=True))
+        cached = sum(answer.cached for answer in kept) / sum(map(len, longer))
+        name = "draft KV of decoding against its recomputation" + (", a planted error in its features" if plant else "")
+        said = f"{same} of {len(longer)} answers go on with the same verifies; {cached:.0%} of their prompts was cached"
+        target = "most differ" if plant else "the same in 9 of 10 at least"
+        share = same / len(longer)
+        checks.append(judged(name, target, said, cached > 0.5 and (share <= 0.5 if plant else share >= 0.9)))
+    tree.flush()
+    return checks
 
 
 FAULTS = Part("faults", "planted errors are caught", (TREE,), run)

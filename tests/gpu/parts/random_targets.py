@@ -1,4 +1,4 @@
-"""Random targets with the oracle drafter: MLA and experts, an 8B shape, tensor parallelism."""
+"""Random targets with the oracle drafter on one GPU: MLA and experts, an 8B shape."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from tests.gpu.client import Answer, Client, Prompt, commit_length
 from tests.gpu.context import Context, Findings, Part
-from tests.gpu.models import BLOCK, DENSE_8B, DENSE_SMALL, MLA_MOE
+from tests.gpu.models import BLOCK, DENSE_8B, MLA_MOE
 from tests.gpu.oracle import Table, expected_commit, make_table, simulate, tuned_table
-from tests.gpu.parts.equality import EQUAL, differing
+from tests.gpu.parts.equality import EQUAL
 from tests.gpu.prompts import random_prompts
 from tests.gpu.records import Check, Json, judged, shown
 from tests.gpu.setups import table_path
@@ -22,7 +22,7 @@ TOLERANCE = 0.05
 """Relative; the count of verifies is compared exactly beside it."""
 
 
-def _exact(table: Table, answers: Sequence[Answer], budget: int, topk: int, tokens: int) -> int:
+def exact_counts(table: Table, answers: Sequence[Answer], budget: int, topk: int, tokens: int) -> int:
     """Answers that took just the verifies that the table foretells."""
     return sum(answer.verifies == len(simulate(table, row, budget, topk, tokens)) for row, answer in enumerate(answers))
 
@@ -37,7 +37,7 @@ def _rounds(
         got = client.generate_all(some, tokens, at_once)
         equal = sum(answer.ids == ids for answer, ids in zip(got, cut, strict=False))
         commit = commit_length(got)
-        exact = _exact(table, got, BUDGET, TOPK, tokens)
+        exact = exact_counts(table, got, BUDGET, TOPK, tokens)
         foretold = expected_commit(table, BUDGET, TOPK, tokens)
         name = f"oracle at commit length {wanted}, batch {at_once}"
         checks.append(judged(f"{name}: greedy fp32, tree = plain", EQUAL, f"{equal} of {len(got)} equal", equal == len(got)))
@@ -54,7 +54,7 @@ def moe(context: Context) -> Findings:
     plain = plain_client.generate_all(prompts, tokens + 2 * BLOCK, 8)
     tree.set_state(speculation=1, speculative_ddtree_budget=BUDGET, speculative_ddtree_topk=TOPK)
     unaided = tree.generate_all(prompts, tokens, 8)
-    checks: list[Check] = [_variety(plain), shown("random drafter without oracle", f"commit length {commit_length(unaided):.2f}")]
+    checks: list[Check] = [variety(plain), shown("random drafter without oracle", f"commit length {commit_length(unaided):.2f}")]
     for wanted in COMMITS:
         table = tuned_table(prompts, [answer.ids for answer in plain], SLOTS, wanted, budget=BUDGET, topk=TOPK, tokens=tokens)
         table.save(table_path(context.store, "moe-tree"))
@@ -72,7 +72,7 @@ def moe(context: Context) -> Findings:
     return Findings(checks, {})
 
 
-def _variety(plain: Sequence[Answer]) -> Check:
+def variety(plain: Sequence[Answer]) -> Check:
     """A random target that repeats one token would prove nothing."""
     kinds = median([len(set(answer.ids)) / len(answer.ids) for answer in plain])
     return judged("variety of the random target's text", "median ≥ 0.2 different tokens a token", f"{kinds:.2f}", kinds >= 0.2)
@@ -123,43 +123,5 @@ def _round_ms(client: Client, prompts: Sequence[Prompt], tokens: int, at_once: i
     return median(times)
 
 
-def parallel(context: Context) -> Findings:
-    one, two = context.client("tp1"), context.client("tp2")
-    tokens = context.share_of(96, 32)
-    prompts = random_prompts(context.share_of(32, 8), int(DENSE_SMALL["vocab_size"]), seed=6)
-    for client in (one, two):
-        client.set_state(speculation=0)
-    plain = one.generate_all(prompts, tokens + 2 * BLOCK, 8)
-    plain_two = two.generate_all(prompts, tokens, 8)
-    checks: list[Check] = [_variety(plain)]
-    cut = sum(a.ids[:tokens] == b.ids for a, b in zip(plain, plain_two, strict=True))
-    checks.append(shown("plain in place, TP 2 = TP 1 (fp32)", f"{cut} of {len(plain)} equal"))
-    table = tuned_table(prompts, [answer.ids for answer in plain], SLOTS, 3.0, budget=BUDGET, topk=TOPK, tokens=tokens)
-    answers = []
-    for name, client in (("tp1", one), ("tp2", two)):
-        table.save(table_path(context.store, name))
-        client.set_state(speculation=1, speculative_ddtree_budget=BUDGET, speculative_ddtree_topk=TOPK)
-        answers.append(client.generate_all(prompts, tokens, 8))
-    unequal = len(differing(answers[0], answers[1]))
-    checks.append(
-        judged("trees, TP 2 = TP 1 (fp32, oracle at 3)", EQUAL, f"{len(prompts) - unequal} of {len(prompts)} equal", not unequal)
-    )
-    same = sum(a.verifies == b.verifies for a, b in zip(answers[0], answers[1], strict=True))
-    checks.append(
-        judged("verifies an answer, TP 2 = TP 1", "the same", f"{same} of {len(prompts)} the same", same == len(prompts))
-    )
-    said = [line for line in context.servers["tp2"].log_text().splitlines() if "tree ranks" in line]
-    checks.append(
-        judged(
-            "trees compared over the ranks by the server",
-            "equal",
-            said[-1][-120:] if said else "the log does not say",
-            any("equal" in line for line in said),
-        )
-    )
-    return Findings(checks, {})
-
-
 MOE = Part("moe", "MLA and experts, random weights, oracle at three commit lengths", ("moe-plain", "moe-tree"), moe)
-COST = Part("cost", "cost of a round at an 8B shape", ("dense-chain", "dense-tree"), cost)
-PARALLEL = Part("parallel", "TP 2 against TP 1", ("tp1", "tp2"), parallel, kind="two GPUs")
+COST = Part("cost", "cost of a round at an 8B shape", ("dense-chain", "dense-tree"), cost, timed=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.gpu.client import Client, Prompt
@@ -11,7 +12,7 @@ from tests.gpu.context import Context, Findings, Part
 from tests.gpu.parts.equality import PLAIN, TREE
 from tests.gpu.prompts import held_out
 from tests.gpu.records import Check, Json, judged, shown
-from tests.gpu.statistics import Comparison, by_place, compare
+from tests.gpu.statistics import Comparison, Strata, by_place, compare
 
 LEVEL = 0.01
 COPIES = 8
@@ -40,33 +41,58 @@ def draw(
 
 def run(context: Context) -> Findings:
     prompts = held_out(context.store, "code", "chat")[: context.share_of(60, 6)]
-    each, tokens = context.share_of(160, 48), 5
+    # About a third of the draws fall where enough others do: prefixes are as the model draws them.
+    each, tokens = context.share_of(400, 48), 4
+    few = prompts[: max(6, len(prompts) // 3)]
     plain, tree = context.client(PLAIN), context.client(TREE)
     tree.set_state(speculation=1, speculative_ddtree_budget=16, speculative_ddtree_topk=4)
-    reference = draw(plain, prompts, each, tokens, 0.8)
+    with ThreadPoolExecutor(2) as pool:
+        # The two servers draw at the same time.
+        by_plain = pool.submit(_draws, plain, prompts, few, each, tokens, (0.8, 0.8))
+        by_tree = pool.submit(_draws, tree, prompts, few, each, tokens, (0.8, 0.7, 0.0))
+        (reference, again), narrow_reference = by_plain.result()
+        (same, cooler, greedy), narrow = by_tree.result()
     results: dict[str, Comparison] = {
-        "plain 0.8 again": compare(reference, draw(plain, prompts, each, tokens, 0.8)),
-        "tree 0.8": compare(reference, draw(tree, prompts, each, tokens, 0.8)),
-        "tree 0.7": compare(reference, draw(tree, prompts, each, tokens, 0.7)),
-        "tree greedy": compare(reference, draw(tree, prompts, each, tokens, 0.0)),
+        "plain 0.8 again": compare(reference, again),
+        "tree 0.8": compare(reference, same),
+        "tree 0.7": compare(reference, cooler),
+        "tree greedy": compare(reference, greedy),
     }
-    same, other = f"not rejected at {LEVEL:.0%}", f"rejected at {LEVEL:.0%}"
+    not_rejected, rejected = f"not rejected at {LEVEL:.0%}", f"rejected at {LEVEL:.0%}"
     checks = []
     for name, result in results.items():
         alike = name.endswith(("0.8", "again"))
         met = (result.p >= LEVEL) if alike else (result.p < LEVEL)
-        checks.append(judged(f"{name} against plain 0.8, frequencies", same if alike else other, result.text, met))
-    narrow = {"min_p": 0.1, "top_p": 0.9, "top_k": 20}
-    few = prompts[: max(6, len(prompts) // 3)]
-    result = compare(draw(plain, few, each, tokens, 0.8, **narrow), draw(tree, few, each, tokens, 0.8, **narrow))
+        checks.append(judged(f"{name} against plain 0.8, frequencies", not_rejected if alike else rejected, result.text, met))
+    result = compare(narrow_reference, narrow)
     name = "min_p 0.1, top_p 0.9 and top_k 20, tree against plain, frequencies"
-    checks.append(judged(name, same, result.text, result.p >= LEVEL))
-    draws = results["tree 0.8"]
-    enough = draws.draws >= 20000 * min(1.0, context.scale) and len(prompts) >= min(50, 6)
-    checks.append(
-        judged("size of that comparison", "≥ 20,000 draws, ≥ 50 prompts", f"{draws.draws} draws, {len(prompts)} prompts", enough)
-    )
+    checks.append(judged(name, not_rejected, result.text, result.p >= LEVEL))
+    checks.append(_size(results["tree 0.8"], reference, same, min(1.0, context.scale)))
     return Findings(checks, {name: result.text for name, result in results.items()})
+
+
+NARROW: Mapping[str, Json] = {"min_p": 0.1, "top_p": 0.9, "top_k": 20}
+
+
+def _draws(
+    client: Client, prompts: Sequence[Prompt], few: Sequence[Prompt], each: int, tokens: int, temperatures: Sequence[float]
+) -> tuple[list[Strata], Strata]:
+    """Draws at each temperature, and those of ``few`` prompts with the distribution cut."""
+    found: list[Strata] = []
+    for temperature in temperatures:
+        begun = time.monotonic()
+        # Greedy answers are all alike: a fifth of them is enough, and to spare.
+        found.append(draw(client, prompts, each if temperature else max(3 * COPIES, each // 5), tokens, temperature))
+        print(f"    {client.base}: drawn at {temperature} in {time.monotonic() - begun:.0f} s", flush=True)
+    return found, draw(client, few, each, tokens, 0.8, **NARROW)
+
+
+def _size(result: Comparison, first: Strata, second: Strata, scale: float) -> Check:
+    """Whether the comparison was as large as it must be; the places are the prompts with what was drawn after them."""
+    prompts = {place[0] for place in first.keys() & second.keys() if isinstance(place, tuple)}
+    enough = result.draws >= 20000 * scale and result.strata >= 50 * scale
+    said = f"{result.draws} draws after {result.strata} prefixes of {len(prompts)} prompts"
+    return judged("size of that comparison", "≥ 20,000 draws, ≥ 50 prefixes", said, enough)
 
 
 def refusals(context: Context) -> Findings:

@@ -115,5 +115,5 @@ def split(context: Context) -> Findings:
     return Findings(checks, {})
 
 
-SPEED = Part("speed", "commit length and tok/s against stock DFLASH and plain", ("tree16", "chain16", "plain16"), run)
-SPLIT = Part("split", "time split of a round", ("tree16-timed",), split)
+SPEED = Part("speed", "commit length and tok/s against stock DFLASH and plain", ("tree16", "chain16", "plain16"), run, timed=True)
+SPLIT = Part("split", "time split of a round", ("tree16-timed",), split, timed=True)
