@@ -17,6 +17,7 @@ from torch import Tensor
 from engine_launch import tree as ddtree
 from engine_launch.embedded.api import AUTO_BUDGET_MAX, Algorithm, RoundRecord, Settings
 from engine_launch.embedded.auto_budget import Growing, Settled, grow_while_it_pays
+from engine_launch.embedded.cost_tracking import CostTracker
 from engine_launch.embedded.drafter import ContextRows, Drafter, DraftQuery
 from engine_launch.embedded.request import Mode, RequestState
 from engine_launch.embedded.target import Segment, TargetModel
@@ -58,8 +59,7 @@ class Rounds:
         self.rounds = 0
         """Rounds that :attr:`seconds` sums up. Plain steps are left out: they would pass for cheap verifies."""
         self._spent = dict.fromkeys(ROUND_PARTS, 0.0)
-        self.costs: CostModel | None = None
-        """What rounds cost on this machine, once it has been measured."""
+        self._tracker: CostTracker | None = None
         self.records: dict[str, RoundRecord] = {}
         """Of the latest round, by request id."""
 
@@ -112,6 +112,10 @@ class Rounds:
             self.rounds += 1
             for part, seconds in spent.items():
                 self.seconds[part] += seconds
+            if self._tracker is not None:
+                drafted = sum(result.verified for result in results)
+                drafting = spent["draft"] + spent["topk"] + spent["append"]
+                self._tracker.observe([tree.width for tree in trees], starts, spent["verify"], drafting, drafted)
         self.records = {
             result.state.rid: _record(result, round_number, start, spent)
             for result, start in zip(results, starts, strict=True)
@@ -152,17 +156,22 @@ class Rounds:
                     trees[index] = tree
         return trees
 
+    @property
+    def costs(self) -> CostModel | None:
+        """What rounds cost on this machine, once it has been measured, and as rounds have corrected it since."""
+        return None if self._tracker is None else self._tracker.model
+
     def measured_costs(self) -> CostModel:
-        """What rounds cost here; measured at the first call, which takes about a second.
+        """The same; measured at the first call, which takes about a second.
 
         Raises:
             RuntimeError: there is no drafter.
         """
-        if self.costs is None:
+        if self._tracker is None:
             if self._drafter is None:
                 raise RuntimeError("an automatic budget needs a drafter")
-            self.costs = measure(self._target, self._drafter)
-        return self.costs
+            self._tracker = CostTracker(measure(self._target, self._drafter))
+        return self._tracker.model
 
     def _build(self, mode: Mode, ids: list[list[int]], logprobs: list[list[float]]) -> Tree:
         if mode.algorithm is Algorithm.DFLASH:

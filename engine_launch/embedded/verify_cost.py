@@ -1,20 +1,20 @@
-"""What a round costs on this machine, by rows and context: measured once, so that trees can stop growing when they should.
+"""What a round costs on this machine, by rows and context, so that trees can stop growing when they should.
 
-The model of a verify pass of ``N`` rows in all, of requests with ``n`` rows each at ``c`` tokens of context:
+The model of a verify pass of ``N`` rows in all, of ``R`` requests with ``n`` rows each at ``c`` tokens of context:
 
-    base(N) + sum over requests of (c - NEAR) * (each + row * n)
+    base(N) + (R - 1) * further + sum over requests of (c - NEAR) * (each + row * n)
 
 ``base`` is measured at a short context for a few widths and made convex, so that the first node that does not pay is the last
 one worth looking at (CaDDTree, arXiv 2606.01813). The attention's share grows with the context and is measured at a second one.
-All times are in seconds.
+All times are in seconds. What is measured here is where :mod:`engine_launch.embedded.cost_tracking` starts from.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -27,6 +27,8 @@ NEAR, FAR = 64, 1088
 """Tokens of context at which a verify is measured."""
 NEAR_WIDTHS = (1, 3, 5, 9, 13, 17, 25, 33, 49, 65)
 FAR_WIDTHS = (1, 9, 33)
+TOGETHER, TOGETHER_ROWS = 4, 3
+"""Requests of a pass that shows what each further one costs, and the rows of each."""
 MEASURING_SECONDS = 1.0
 """After so long no other repetition is begun."""
 REPETITIONS = 5
@@ -47,24 +49,21 @@ class CostModel:
     """More per row and token of context."""
     drafting: float
     """Draft, candidates and append of one request."""
+    further: float = 0.0
+    """More of a verify for each request beyond the first, with the same rows in all."""
+    drafting_further: float = 0.0
+    """More of draft, candidates and append for each request beyond the first."""
 
     def base_at(self, rows: int) -> float:
         """Between the measured widths by straight lines, beyond them by the last one."""
-        last = len(self.widths) - 2
-        index = min(max(bisect_right(self.widths, rows) - 1, 0), last)
-        left, right = self.widths[index], self.widths[index + 1]
-        share = (rows - left) / (right - left)
+        index, share = knots(self.widths, rows)
         return self.base[index] + share * (self.base[index + 1] - self.base[index])
 
     def round(self, rows: Sequence[int], contexts: Sequence[int]) -> float:
         """Of a round whose requests have so many rows and so much context."""
         attention = sum((context - NEAR) * (self.each + self.row * one) for one, context in zip(rows, contexts, strict=True))
-        return self.drafting_of(len(rows)) + self.base_at(sum(rows)) + attention
-
-    def drafting_of(self, requests: int) -> float:
-        """A draft pass grows with its rows as a verify does."""
-        block = 8
-        return self.drafting * self.base_at(block * requests) / self.base_at(block)
+        more = (len(rows) - 1) * (self.further + self.drafting_further)
+        return self.drafting + self.base_at(sum(rows)) + more + attention
 
     def one_more(self, rows: int, context: int) -> float:
         """Of one more row to a pass of ``rows`` rows, in a request with so much context."""
@@ -79,29 +78,48 @@ class CostModel:
         )
 
 
+def knots(widths: Sequence[int], rows: int) -> tuple[int, float]:
+    """Between which widths ``rows`` lies: index of the left one, and the share of the right one (beyond 1 behind the last)."""
+    index = min(max(bisect_right(widths, rows) - 1, 0), len(widths) - 2)
+    left, right = widths[index], widths[index + 1]
+    return index, (rows - left) / (right - left)
+
+
 def measure(target: TargetModel, drafter: Drafter) -> CostModel:
-    """Time verify passes of several widths at two contexts, and a draft pass; about a second."""
+    """Time verify passes of several widths at two contexts and of several requests, and draft passes; about a second."""
     far = min(FAR, target.config.max_position_embeddings - max(NEAR_WIDTHS))
     with torch.inference_mode():
-        kv = target.new_kv(far + max(NEAR_WIDTHS))
-        # What memory happens to hold could be numbers that are slow to compute with.
-        kv.keys.zero_()
-        kv.values.zero_()
-        jobs: dict[tuple[int, int], Callable[[], object]] = {}
-        for context, widths in ((NEAR, NEAR_WIDTHS), (far, FAR_WIDTHS)):
-            for width in widths:
-                jobs[context, width] = _verify(target, drafter, kv, context, width)
-        jobs[0, 0] = _draft(target, drafter)
+        alone = [_kv(target, far + max(NEAR_WIDTHS))]
+        several = [_kv(target, NEAR + TOGETHER_ROWS) for _ in range(TOGETHER)]
+        jobs: dict[tuple[str, int], Callable[[], object]] = {}
+        for width in NEAR_WIDTHS:
+            jobs["near", width] = _verify(target, drafter, alone, NEAR, width)
+        for width in FAR_WIDTHS:
+            jobs["far", width] = _verify(target, drafter, alone, far, width)
+        jobs["together", TOGETHER] = _verify(target, drafter, several, NEAR, TOGETHER_ROWS)
+        for requests in (1, TOGETHER):
+            jobs["draft", requests] = _draft(target, drafter, requests)
         best = _fastest(jobs)
-    near = [best[NEAR, width] for width in NEAR_WIDTHS]
-    growth = [(best[far, width] - best[NEAR, width]) / (far - NEAR) if far > NEAR else 0.0 for width in FAR_WIDTHS]
+    base = convex(NEAR_WIDTHS, [best["near", width] for width in NEAR_WIDTHS])
+    growth = [(best["far", width] - best["near", width]) / (far - NEAR) if far > NEAR else 0.0 for width in FAR_WIDTHS]
     each, row = line(FAR_WIDTHS, growth)
-    return CostModel(NEAR_WIDTHS, convex(NEAR_WIDTHS, near), each, row, best[0, 0])
+    start = CostModel(NEAR_WIDTHS, base, each, row, best["draft", 1])
+    more = (best["together", TOGETHER] - start.base_at(TOGETHER * TOGETHER_ROWS)) / (TOGETHER - 1)
+    drafting_more = (best["draft", TOGETHER] - best["draft", 1]) / (TOGETHER - 1)
+    return replace(start, further=max(0.0, more), drafting_further=max(0.0, drafting_more))
 
 
-def _fastest(jobs: dict[tuple[int, int], Callable[[], object]]) -> dict[tuple[int, int], float]:
+def _kv(target: TargetModel, tokens: int) -> TargetKV:
+    kv = target.new_kv(tokens)
+    # What memory happens to hold could be numbers that are slow to compute with.
+    kv.keys.zero_()
+    kv.values.zero_()
+    return kv
+
+
+def _fastest(jobs: Mapping[tuple[str, int], Callable[[], object]]) -> dict[tuple[str, int], float]:
     """The shortest of several times for each job: what else the machine does can only make a time longer."""
-    best: dict[tuple[int, int], float] = {}
+    best: dict[tuple[str, int], float] = {}
     begin = time.perf_counter()
     for _ in range(REPETITIONS):
         for key, job in jobs.items():
@@ -114,29 +132,30 @@ def _fastest(jobs: dict[tuple[int, int], Callable[[], object]]) -> dict[tuple[in
     return best
 
 
-def _verify(target: TargetModel, drafter: Drafter, kv: TargetKV, context: int, width: int) -> Callable[[], object]:
-    ids, positions = torch.zeros(width, dtype=torch.long), torch.full((width,), context)
+def _verify(target: TargetModel, drafter: Drafter, caches: Sequence[TargetKV], context: int, width: int) -> Callable[[], object]:
+    ids, positions = torch.zeros(width * len(caches), dtype=torch.long), torch.full((width * len(caches),), context)
     # A tree that is a star has a mask as any other tree.
     visible = torch.eye(width, dtype=torch.bool)
     visible[:, 0] = True
 
     def run() -> object:
-        kv.length = context
-        output = target.forward(ids, positions, [Segment(kv, width, visible)], drafter.taps)
+        for kv in caches:
+            kv.length = context
+        output = target.forward(ids, positions, [Segment(kv, width, visible) for kv in caches], drafter.taps)
         return best_token(target.logits(output.hidden)).tolist()
 
     return run
 
 
-def _draft(target: TargetModel, drafter: Drafter) -> Callable[[], object]:
+def _draft(target: TargetModel, drafter: Drafter, requests: int) -> Callable[[], object]:
     ids, positions = torch.zeros(APPENDED, dtype=torch.long), torch.arange(APPENDED)
     features = target.forward(ids, positions, [Segment(target.new_kv(APPENDED), APPENDED)], drafter.taps).features
     assert features is not None
-    kv = drafter.new_kv(0)
+    caches = [drafter.new_kv(0) for _ in range(requests)]
 
     def run() -> object:
-        drafter.append([ContextRows(kv, features)])
-        ids, logprobs = best_candidates(drafter.draft([DraftQuery(kv, 0)]), 4)
+        drafter.append([ContextRows(kv, features) for kv in caches])
+        ids, logprobs = best_candidates(drafter.draft([DraftQuery(kv, 0) for kv in caches]), 4)
         return ids.tolist(), logprobs.tolist()
 
     return run

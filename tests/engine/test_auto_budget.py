@@ -116,8 +116,8 @@ def test_measuring_gives_times_that_grow_and_leaves_nothing_behind() -> None:
 def test_greedy_answers_are_those_of_plain_decoding(
     target: TargetModel, texts: list[list[int]], answers: list[list[int]]
 ) -> None:
-    # The measurement takes a draft cache as well, which the oracle takes for a request.
-    with oracle_engine(target, [[], *texts], [[], *answers], budget=0) as engine:
+    # The measurement takes five draft caches as well, which the oracle takes for requests.
+    with oracle_engine(target, [[]] * 5 + texts, [[]] * 5 + answers, budget=0) as engine:
         started = [
             submit(engine, "auto", texts[0], greedy(TOKENS), record_rounds=True),
             submit(engine, "own", texts[1], greedy(TOKENS), RequestOverrides(ddtree_budget=3), record_rounds=True),
