@@ -99,10 +99,13 @@ class PrefixCache:
     def _remove(self, tokens: tuple[int, ...]) -> None:
         self.bytes -= self._entries.pop(tokens).bytes
 
-    def find(self, prompt: Sequence[int], draft: DraftKV | None) -> PrefixMatch | None:
-        """The entry that spares most of ``prompt``; ``draft`` is the request's own empty cache (its limits count)."""
+    def find(self, prompt: Sequence[int], draft: DraftKV | None, others: Sequence[PrefixEntry] = ()) -> PrefixMatch | None:
+        """The entry that spares most of ``prompt``, of those kept and ``others``.
+
+        ``draft`` is the request's own empty cache (its limits count).
+        """
         best: PrefixMatch | None = None
-        for entry in self._entries.values():
+        for entry in (*self._entries.values(), *others):
             shared = min(shared_length(prompt, entry.tokens), len(prompt) - 1)
             if shared <= (best.length if best else 0):
                 continue
@@ -110,7 +113,7 @@ class PrefixCache:
                 length = usable_length(shared, len(prompt), draft, stores)
                 if length > (best.length if best else 0):
                     best = PrefixMatch(length, entry, stores)
-        if best is not None:
+        if best is not None and self._entries.get(best.entry.tokens) is best.entry:
             self._entries.move_to_end(best.entry.tokens)
         return best
 

@@ -76,7 +76,9 @@ class RequestState:
         self.prefilled = 0
         """Prompt tokens whose keys and values are in the cache."""
         self.cached_tokens = 0
-        """Of those, how many an earlier request had left."""
+        """Of those, how many another request had computed."""
+        self.begun = False
+        """Whether prefill has begun; before that, a beginning that another request has may be taken over."""
         self.prompt_stores: tuple[ContextStore, ...] = ()
         """The drafter's stores as they stood at the end of the prompt."""
         self.output_ids: list[int] = []
@@ -115,7 +117,7 @@ class RequestState:
         self._admitted = time.monotonic()
 
     def reused(self, tokens: int) -> None:
-        """So many prompt tokens were copied from an earlier request."""
+        """So many prompt tokens were copied from another request."""
         self.prefilled = self.cached_tokens = tokens
 
     def mode(self, settings: Settings) -> Mode:
