@@ -183,7 +183,9 @@ def run_part(part: Part, context: Context) -> PartResult:
     except Exception as error:
         traceback.print_exc()
         found = Findings([Check(part.name, "", f"{type(error).__name__}: {error}"[:500], Verdict.BROKEN)], {})
-    return PartResult(part.name, time.monotonic() - begun, provenance(), tuple(found.checks), found.data, context.scale)
+    return PartResult(
+        part.name, time.monotonic() - begun, provenance(context.gpus), tuple(found.checks), found.data, context.scale
+    )
 
 
 def _not_run(part: Part, why: str) -> PartResult:

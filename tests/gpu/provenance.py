@@ -14,8 +14,9 @@ COMMIT_FILE = Path(__file__).parents[2] / ".gpu" / "wheel" / "COMMIT"
 """Written by ``pack.sh wheel``: the machine that runs may have the tree without its history."""
 
 
-def provenance() -> Provenance:
-    device, driver = _device()
+def provenance(gpus: int = 1) -> Provenance:
+    """What is run on now; ``gpus``: how many of the machine's are used."""
+    device, driver = _device(gpus)
     versions = {name: version for name in PACKAGES if (version := _version(name))}
     now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     return Provenance(_commit(), now.isoformat().replace("+00:00", "Z"), device, driver, versions)
@@ -37,13 +38,12 @@ def _commit() -> str:
     return f"{revision}{'+' if changed else ''}" if revision else "unknown"
 
 
-def _device() -> tuple[str, str]:
+def _device(gpus: int) -> tuple[str, str]:
     line = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
     cells = [cell.strip() for cell in line.splitlines()[0].split(",")] if line else []
     if len(cells) != 2:
         return "no GPU", "none"
-    count = len(line.splitlines())
-    return (f"{count} × {cells[0]}" if count > 1 else cells[0]), cells[1]
+    return (f"{gpus} × {cells[0]}" if gpus > 1 else cells[0]), cells[1]
 
 
 def _output(*command: str) -> str:

@@ -17,6 +17,8 @@ TOPKS = (1, 2, 4, 8)
 WIDTHS = "2,3,8,9,16,17,32,33,65"
 ROOM = ("--max-total-tokens=150000", "--mem-fraction-static=0.7")
 """Several servers share the card, so none takes all that is left."""
+LITTLE_ROOM = ("--max-total-tokens=40000", "--mem-fraction-static=0.7")
+"""For fp32, whose prompts are short and whose tokens take twice the bytes."""
 FP32 = ("--dtype=float32",)
 FP32_MODULE = "tests.gpu.fp32_server"
 FP32_PRODUCTS: Mapping[str, str] = MappingProxyType({"TRITON_F32_DEFAULT": "tf32x3"})
@@ -85,7 +87,9 @@ def _smollm(
     name: str, flags: Callable[[Path], tuple[str, ...]], environment: Mapping[str, str] | None = None
 ) -> Callable[[Path], ServerSpec]:
     def spec(store: Path) -> ServerSpec:
-        return _spec(name, store / "target", (*ROOM, *flags(store / "drafter")), environment or MappingProxyType({}))
+        own = flags(store / "drafter")
+        room = LITTLE_ROOM if FP32[0] in own else ROOM
+        return _spec(name, store / "target", (*room, *own), environment or MappingProxyType({}))
 
     return spec
 
@@ -93,7 +97,7 @@ def _smollm(
 def _moe(name: str, tree: bool) -> Callable[[Path], ServerSpec]:
     def spec(store: Path) -> ServerSpec:
         target, drafter = _random_model(store, "mla-moe", layers=6, sliding=5, weights=True)
-        flags = (*ROOM, *FP32, *SMALL_BATCHES, "--disable-shared-experts-fusion")
+        flags = (*LITTLE_ROOM, *FP32, *SMALL_BATCHES, "--disable-shared-experts-fusion")
         if not tree:
             return _spec(name, target, flags, MappingProxyType({}))
         return _spec(name, target, (*flags, *tree_flags(drafter, widths="9,17,33", most=32)), _oracle(store, name))
@@ -104,7 +108,7 @@ def _moe(name: str, tree: bool) -> Callable[[Path], ServerSpec]:
 def _dense(name: str, tree: bool) -> Callable[[Path], ServerSpec]:
     def spec(store: Path) -> ServerSpec:
         target, drafter = _random_model(store, "dense-8b", layers=5, sliding=0, weights=False)
-        room = ("--max-total-tokens=40000", "--mem-fraction-static=0.7")
+        room = ("--max-total-tokens=8000", "--mem-fraction-static=0.7")
         dummy = ("--load-format=dummy", "--speculative-draft-load-format=dummy", *room, *graphs(1, 8))
         if not tree:
             return ServerSpec(name, target, (*dummy, *chain_flags(drafter)))
@@ -126,7 +130,7 @@ def _spread(name: str, target: str, ranks: int, *, sliding: int, layers: int) ->
     def spec(store: Path) -> ServerSpec:
         model, drafter = _random_model(store, target, layers=layers, sliding=sliding, weights=True)
         tree = tree_flags(drafter, widths="2,8,9,17,33", most=32)
-        flags = (*ROOM, *FP32, *SMALL_BATCHES, "--disable-shared-experts-fusion", f"--tp-size={ranks}", *MANY, *tree)
+        flags = (*LITTLE_ROOM, *FP32, *SMALL_BATCHES, "--disable-shared-experts-fusion", f"--tp-size={ranks}", *MANY, *tree)
         return _spec(name, model, flags, {**_oracle(store, name), "DDTREE_TIMING": "1"}, ranks)
 
     return spec
@@ -134,8 +138,7 @@ def _spread(name: str, target: str, ranks: int, *, sliding: int, layers: int) ->
 
 def _window(window: int) -> Callable[[Path], tuple[str, ...]]:
     extra = (f"--speculative-draft-window-size={window}",) if window else ()
-    # More tokens than elsewhere: the size of the draft pool is what is looked at.
-    return lambda d: (*graphs(1, 4), *tree_flags(d, widths="17", most=16), *extra, "--max-total-tokens=1000000")
+    return lambda d: (*graphs(1, 4), *tree_flags(d, widths="17", most=16), *extra, "--max-total-tokens=200000")
 
 
 SETUPS: Mapping[str, Callable[[Path], ServerSpec]] = MappingProxyType(
