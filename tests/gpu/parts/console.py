@@ -29,6 +29,9 @@ KEPT = 6000
 NOT_CONFIRMED = 4
 DRIFT_FOUND = 3
 HOME_VARIABLE = "DDTREE_HOME"
+KEPT_NAMES = ("PYTHONPATH", "PATH", "HOME", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "VIRTUAL_ENV", "XDG_CACHE_HOME", "TMPDIR")
+KEPT_PREFIXES = ("CUDA", "NCCL_", "NVSHMEM_", "NVIDIA_", "TORCH_", "TRITON_", "SGLANG_", "DDTREE_CACHE")
+"""Environment that the services get."""
 
 
 @dataclass
@@ -81,8 +84,8 @@ def write_unit(home: Path, unit: str, command: Sequence[str]) -> None:
 
     folder = default_paths({HOME_VARIABLE: str(home)}).service(unit)
     folder.mkdir(parents=True)
-    # The unit's environment is what it names: without the path SGLang would not find itself.
-    keep = {name: os.environ[name] for name in ("PYTHONPATH", "PATH", "HOME", "DDTREE_CACHE_DIR") if name in os.environ}
+    # The unit's environment is what it names: SGLang would not find itself, nor the driver's libraries, nor what NCCL may use.
+    keep = {name: value for name, value in os.environ.items() if name in KEPT_NAMES or name.startswith(KEPT_PREFIXES)}
     text = new_unit_file(command, description=f"GPU check: {unit}", environment=keep)
     (folder / "service.toml").write_text(text, encoding="utf-8")
 
