@@ -35,7 +35,11 @@ def settle(server_args: Any) -> Limits:
     _undo_widening(server_args, options)
     # Block, window, draft backend, running requests: as for DFLASH.
     _handle_dflash(server_args)
-    limits = options.resolve(int(server_args.speculative_num_draft_tokens))
+    limits = options.resolve(int(server_args.speculative_num_draft_tokens), server_args.speculative_draft_window_size)
+    if options.draft_pool == "ring":
+        problem = ring_refusal(server_args)
+        if problem:
+            raise ValueError(problem)
     server_args.speculative_dflash_block_size = limits.block
     server_args.speculative_num_draft_tokens = limits.max_width
     version = gate.sglang_version()
@@ -65,6 +69,16 @@ def refusal(view: Any, backends: tuple[str | None, str | None]) -> str:
             return f"DDTREE does not work with {flag}: leave it out."
     if view.disaggregation_mode != "null":
         return "DDTREE does not work with prefill-decode disaggregation: leave --disaggregation-mode out."
+    return ""
+
+
+def ring_refusal(server_args: Any) -> str:
+    """Why the draft pool cannot be a ring with these settled arguments, or an empty text."""
+    flag = "--speculative-ddtree-draft-pool ring"
+    if not server_args.speculative_draft_window_size:
+        return f"{flag} needs --speculative-draft-window-size: it is what a request's ring has room for."
+    if server_args.enable_hierarchical_cache:
+        return f"{flag} does not work with --enable-hierarchical-cache, which copies draft KV by token: use one of them."
     return ""
 
 

@@ -16,6 +16,7 @@ from engine_launch.sglang_plugin.options import (
     DEFAULT_CEILING,
     DEFAULT_TOPK,
     DEFAULT_TOPK_CEILING,
+    DRAFT_POOLS,
     Options,
     parse_widths,
 )
@@ -77,6 +78,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "next larger one. 1 and the largest budget's width are always captured.",
     )
     group.add_argument(
+        "--speculative-ddtree-draft-pool",
+        choices=DRAFT_POOLS,
+        default=None,
+        help="DDTREE only. stock: a row of draft KV for every token of the target's pool. ring: rows for "
+        "--speculative-draft-window-size and one block per running request; what that saves becomes tokens of the target, and a "
+        "prefix-cache hit leaves the last tokens of the prompt, as many as the window has, to be computed again. Default stock.",
+    )
+    group.add_argument(
         "--ddtree-self-test",
         action="store_true",
         help="DDTREE only. Before the server is ready, decode a few prompts plainly and as trees; end it if they do not agree.",
@@ -92,6 +101,7 @@ def values(args: argparse.Namespace) -> Options:
         max_topk=getattr(args, "speculative_ddtree_max_topk", None),
         widths=getattr(args, "speculative_ddtree_verify_widths", None),
         self_test=bool(getattr(args, "ddtree_self_test", False)),
+        draft_pool=getattr(args, "speculative_ddtree_draft_pool", None),
     )
 
 

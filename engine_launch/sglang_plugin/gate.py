@@ -58,6 +58,7 @@ RUNNING: tuple[Need, ...] = (
     Need(_S + "arg_groups.overrides:attention_backends_of"),
     Need(_S + "runtime_context:get_spec"),
     Need(_S + "runtime_context:get_exec"),
+    Need(_S + "runtime_context:get_parallel"),
     Need(_S + "distributed:get_tp_group"),
     Need(_S + "speculative.dflash_worker_v2:DFlashWorkerV2", ("server_args", "gpu_id", "ps", "nccl_port", "target_worker")),
     Need(
@@ -102,6 +103,25 @@ RUNNING: tuple[Need, ...] = (
         _S + "speculative.dflash_utils:apply_dflash_verify_logits_adjustments",
         ("next_token_logits", "sampling_info", "draft_token_num"),
     ),
+    Need(
+        _S + "speculative.dflash_utils:scale_kv_cell_size_per_token_for_dflash",
+        ("target_cell_size_per_token", "target_num_layers", "draft_num_layers"),
+    ),
+    Need(
+        _S + "speculative.dflash_worker_v2:DFlashWorkerV2.alloc_memory_pool",
+        ("memory_pool_config", "req_to_token_pool", "token_to_kv_pool_allocator"),
+    ),
+    Need(
+        _S + "model_executor.pool_configurator:MemoryPoolConfig",
+        ("max_total_num_tokens", "max_running_requests"),
+    ),
+    Need(
+        _S + "model_executor.pool_configurator:DefaultPoolConfigurator.calculate_pool_sizes",
+        ("available_bytes", "page_size"),
+    ),
+    Need(_S + "mem_cache.base_prefix_cache:BasePrefixCache.swa_reprefill_tail_tokens"),
+    Need(_S + "mem_cache.memory_pool:MHATokenToKVPool.get_kv_size_bytes"),
+    Need(_S + "mem_cache.memory_pool:MLATokenToKVPool.get_kv_size_bytes"),
     Need(_S + "speculative.dflash_utils:validate_dflash_request", ("req", "enable_overlap")),
     Need(_S + "speculative.dflash_utils:get_dflash_attention_sliding_window_size", ("config",)),
     Need(_S + "speculative.spec_utils:spec_need_hidden_states", ("server_args",)),

@@ -18,6 +18,7 @@ DEFAULT_CEILING = 32
 """Largest budget that can be set while running, unless asked for more."""
 DEFAULT_TOPK_CEILING = 8
 MAX_BUDGET = 256
+DRAFT_POOLS = ("stock", "ring")
 MAX_TOPK = 64
 
 
@@ -37,6 +38,8 @@ class Limits:
     """Candidates per position that the draft graph takes."""
     widths: tuple[int, ...]
     """Rows of a verify pass (nodes and root) for which graphs are captured, ascending; 1 is plain decoding."""
+    ring_window: int = 0
+    """Largest draft window that the draft KV pool has room for, in tokens; 0 is the stock pool, which has room for all."""
 
     @property
     def max_width(self) -> int:
@@ -62,9 +65,13 @@ class Options:
     max_topk: int | None = None
     widths: tuple[int, ...] | None = None
     self_test: bool = False
+    draft_pool: str | None = None
 
-    def resolve(self, block: int) -> Limits:
+    def resolve(self, block: int, window: int | None = None) -> Limits:
         """Fill in what was not given.
+
+        Args:
+            window: ``--speculative-draft-window-size``, which is how large the ring of a request is.
 
         Raises:
             OptionError: a number is out of bounds, or two contradict each other.
@@ -88,7 +95,8 @@ class Options:
             chosen = tuple(width for width in (budget + 1, 9, 17, 33, 65, 129) if width <= widest)
         for width in chosen:
             _within("each of --speculative-ddtree-verify-widths", width, 1, widest)
-        return Limits(block, budget, topk, topk_ceiling, tuple(sorted({1, *chosen, widest})))
+        ring_window = (window or 0) if self.draft_pool == "ring" else 0
+        return Limits(block, budget, topk, topk_ceiling, tuple(sorted({1, *chosen, widest})), ring_window)
 
     def store(self, environment: MutableMapping[str, str] = os.environ) -> None:
         """Leave the values for this process and those that it starts."""

@@ -20,7 +20,7 @@ def install_in_front_end(server_args: Any) -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     options = Options.load()
-    limits = options.resolve(int(server_args.speculative_dflash_block_size))
+    limits = options.resolve(int(server_args.speculative_dflash_block_size), server_args.speculative_draft_window_size)
     start = start_values(limits)
 
     def with_start_values(original: Callable[..., dict[str, Any]], *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -69,6 +69,7 @@ def start_values(limits: Limits) -> dict[str, Any]:
         "speculative_ddtree_max_budget": limits.max_budget,
         "speculative_ddtree_max_topk": limits.max_topk,
         "speculative_ddtree_verify_widths": list(limits.widths),
+        "speculative_ddtree_draft_pool": "ring" if limits.ring_window else "stock",
     }
 
 

@@ -25,12 +25,15 @@ def install() -> None:
     _installed = True
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.mem_cache import allocation_sizing
+    from sglang.srt.model_executor.pool_configurator import DefaultPoolConfigurator
     from sglang.srt.model_executor.runner.decode_cuda_graph_runner import DecodeCudaGraphRunner
     from sglang.srt.speculative import dflash_utils, spec_utils
 
     _replace(dflash_utils, "validate_dflash_request", _validate_request)
     _replace(spec_utils, "spec_need_hidden_states", lambda original, *args, **kwargs: False)
     _replace(allocation_sizing, "get_req_to_token_extra_context_len", _row_headroom)
+    _replace(dflash_utils, "scale_kv_cell_size_per_token_for_dflash", _token_bytes)
+    _replace(DefaultPoolConfigurator, "calculate_pool_sizes", _pool_sizes)
     _replace(DecodeCudaGraphRunner, "get_spec_info", _graph_input)
     _replace(Scheduler, "set_internal_state", _set_state)
     _replace(Scheduler, "get_internal_state", _get_state)
@@ -63,6 +66,35 @@ def _graph_input(original: Callable[..., Any], runner: Any, num_tokens: int) -> 
 def _row_headroom(original: Callable[..., int], server_args: Any) -> int:
     """A request near the context's end reserves two passes beyond it; SGLang leaves room for one, which a wide tree outgrows."""
     return max(original(server_args), 4 + 2 * int(server_args.max_speculative_num_draft_tokens or 0))
+
+
+def _ring_plan() -> Any:
+    """The ring's plan, when the worker of this process has one."""
+    from engine_launch.sglang_plugin.worker import running_worker
+
+    worker = running_worker()
+    return None if worker is None else worker.ring_plan
+
+
+def _token_bytes(original: Callable[..., int], **sizes: Any) -> int:
+    """With the ring a token of the target's pool needs no room in the drafter's."""
+    plan = _ring_plan()
+    if plan is None:
+        return original(**sizes)
+    return int(plan.token_bytes(sizes["target_cell_size_per_token"], sizes["target_num_layers"]))
+
+
+def _pool_sizes(original: Callable[..., Any], configurator: Any, available_bytes: int, page_size: int) -> Any:
+    """The target's pool from what the ring leaves."""
+    plan = _ring_plan()
+    return original(configurator, available_bytes if plan is None else plan.left_for_target(available_bytes), page_size)
+
+
+def _lengthen_tail(scheduler: Any) -> None:
+    """Let a prefix-cache hit leave as much of a prompt as the drafter's ring needs; a cache may need a tail for itself."""
+    cache, worker = scheduler.tree_cache, scheduler.draft_worker
+    own = cache.swa_reprefill_tail_tokens
+    cache.swa_reprefill_tail_tokens = lambda: worker.prefix_tail(own())
 
 
 def request_refusal(req: Any, limits: Any) -> str | None:
@@ -105,8 +137,13 @@ def _validate_request(original: Callable[..., str | None], req: Any, enable_over
 
 
 def _start_metrics(original: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> None:
-    """Add our series to a scheduler that writes SGLang's (``--enable-metrics``, the rank that reports)."""
+    """Add our series to a scheduler that writes SGLang's (``--enable-metrics``, the rank that reports).
+
+    SGLang calls this once its prefix cache is there and before it takes requests, so the ring's tail is set here too.
+    """
     original(scheduler, *args, **kwargs)
+    if scheduler.draft_worker.ring_plan is not None:
+        _lengthen_tail(scheduler)
     context = scheduler.metrics_collector_context
     if context.current_scheduler_metrics_enabled and context.collector is not None:
         from engine_launch.sglang_plugin.metrics import TreeMetrics

@@ -63,6 +63,11 @@ def change(current: Settings, limits: Limits, name: str, value: float) -> Settin
     if name == "speculative_ddtree_topk":
         _check_topk(number, limits)
         return replace(current, topk=number)
+    if limits.ring_window and not limits.block <= number <= limits.ring_window:
+        raise ValueError(
+            f"the draft window is {number}; with --speculative-ddtree-draft-pool ring {limits.block} to {limits.ring_window} "
+            "tokens are possible, and off is not: a larger --speculative-draft-window-size, or the stock pool, needs a restart"
+        )
     if number != 0 and not limits.block <= number <= MAX_WINDOW:
         raise ValueError(
             f"the draft window is {number}; 0 (off) or at least the block size of {limits.block} is needed, "

@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from sglang.srt.distributed import get_tp_group
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, MLATokenToKVPool
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
-from sglang.srt.runtime_context import get_exec
+from sglang.srt.runtime_context import get_exec, get_parallel
 from sglang.srt.speculative.dflash_utils import (
     apply_dflash_verify_logits_adjustments,
     get_dflash_attention_sliding_window_size,
@@ -29,11 +30,12 @@ from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2, _prepare_dfl
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from torch import Tensor
 
-from engine_launch.sglang_plugin import kernels, plants, settings
+from engine_launch.sglang_plugin import draft_pool, kernels, plants, ring_kernel, settings
 from engine_launch.sglang_plugin.arguments import block_of
 from engine_launch.sglang_plugin.candidates import CandidateHead
 from engine_launch.sglang_plugin.metrics import TreeMetrics
 from engine_launch.sglang_plugin.options import Limits, Options
+from engine_launch.sglang_plugin.ring import DraftRing, PrefillRows
 from engine_launch.sglang_plugin.stages import StageClock
 from engine_launch.sglang_plugin.verify import TreeVerifyInput, VerifyGraphs, choose, share_graph_buffers
 
@@ -58,7 +60,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
 
     def __init__(self, server_args: Any, gpu_id: int, ps: Any, nccl_port: int, target_worker: Any) -> None:
         block = block_of(server_args)
-        self.limits: Limits = Options.load().resolve(block)
+        self.limits: Limits = Options.load().resolve(block, server_args.speculative_draft_window_size)
         # The DFLASH worker reads its block where these arguments hold the tree's width.
         own_args = deepcopy(server_args)
         own_args.override("ddtree.block", speculative_num_draft_tokens=block)
@@ -82,6 +84,9 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         self._counts: tuple[Tensor, Tensor] | None = None
         self._first_verify_logged = False
         self._ranks_logged = False
+        self.ring_plan = self._plan_ring(server_args)
+        self._ring: DraftRing | None = None
+        self._prefill_rows: PrefillRows | None = None
         self.plant = plants.PLANT_NONE
         self._proposer = _load_proposer(os.environ.get("DDTREE_PROPOSER", ""))
         self._build_on_host = os.environ.get("DDTREE_TEST_BUILDER") == "host"
@@ -114,7 +119,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         layers_window = get_dflash_attention_sliding_window_size(self.draft_model.config)
         _logger.info(
             "Initialized DDTREE draft runner. attention_backend=%s, model=%s, block_size=%d, tree_budget=%d, tree_topk=%d, "
-            "layers_window=%s, draft_window_size=%s, compact_cache=%s",
+            "layers_window=%s, draft_window_size=%s, compact_cache=%s, draft_pool=%s",
             self.draft_model_runner.server_args.attention_backend,
             type(self.draft_model).__name__,
             self.block_size,
@@ -123,7 +128,33 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
             None if layers_window is None else layers_window + 1,
             self.current.window or None,
             self.current.window > 0,
+            "ring" if self.limits.ring_window else "stock",
         )
+
+    def _plan_ring(self, server_args: Any) -> draft_pool.RingPlan | None:
+        limits = self.limits
+        if not limits.ring_window:
+            return None
+        shape = draft_pool.draft_shape(self.draft_model_runner, get_parallel().attn_tp_size)
+        requests = int(server_args.max_running_requests)
+        return draft_pool.RingPlan(limits.ring_window, limits.block, requests, shape, server_args.max_total_tokens)
+
+    def alloc_memory_pool(
+        self, memory_pool_config: Any = None, req_to_token_pool: Any = None, token_to_kv_pool_allocator: Any = None
+    ) -> None:
+        """The drafter's pool: as many rows as the target's, or those of the rings."""
+        if self.ring_plan is not None:
+            self._ring = self.ring_plan.allocate(memory_pool_config.max_running_requests, self.device)
+            memory_pool_config = replace(memory_pool_config, max_total_num_tokens=self._ring.total)
+        super().alloc_memory_pool(memory_pool_config, req_to_token_pool, token_to_kv_pool_allocator)
+        pool = self.draft_model_runner.token_to_kv_pool
+        if self._ring is not None and type(pool) is not MHATokenToKVPool:
+            raise ValueError(
+                f"--speculative-ddtree-draft-pool ring does not work with a draft KV cache of kind {type(pool).__name__}: "
+                "leave it out."
+            )
+        if self.ps.tp_rank == 0:
+            draft_pool.log_pool(pool, self._ring, self.ring_plan, self.model_runner.max_total_num_tokens)
 
     def init_attention_backends(self) -> None:
         super().init_attention_backends()
@@ -149,6 +180,8 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         self._graphs = VerifyGraphs(self.model_runner, self.limits.widths)
         self._mover = _row_mover(self.model_runner.token_to_kv_pool)
         kernels.warm_up(self.limits.widths, self.block_size, self.limits.max_topk, self.device, self._mover)
+        if self._ring is not None:
+            ring_kernel.warm_up(self._ring, self.draft_model_runner.req_to_token_pool.req_to_token)
         if self.ps.tp_rank == 0:
             _logger.info("DDTREE verify graphs captured. widths=%s", list(self._graphs.widths))
 
@@ -192,7 +225,12 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
             "max_topk": limits.max_topk,
             "verify_widths": list(limits.widths),
             "graph_widths": [] if self._graphs is None else list(self._graphs.widths),
+            "draft_pool": draft_pool.describe(self.draft_model_runner.token_to_kv_pool, self._ring),
         }
+
+    def prefix_tail(self, own: int) -> int:
+        """Tokens at a prompt's end that a prefix-cache hit must leave to be computed; ``own`` is what the cache itself asks."""
+        return own if self._ring is None else max(own, self._ring.tail)
 
     def _set_window(self, window: int) -> None:
         self.draft_window_size = window or _NO_WINDOW
@@ -220,8 +258,25 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
 
     def forward_batch_generation(self, batch: Any, on_publish: Any = None, grammar_barrier: Any = None) -> Any:
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch or batch.forward_mode.is_idle():
+            if self._ring is not None and not batch.forward_mode.is_idle():
+                self._prefill_rows = self._ring.prefill(batch.reqs, batch.prefix_lens, batch.extend_lens)
             return super().forward_batch_generation(batch, on_publish, grammar_barrier)
+        if self._ring is not None:
+            self._ring.decoded(batch.reqs)
         return self._decode(batch, on_publish)
+
+    def _append_target_hidden_to_draft_kv_by_loc(
+        self, *, target_hidden: Tensor, cache_loc: Tensor, positions: Tensor, **committed: Any
+    ) -> None:
+        """Prefill gives the target's slots; with the ring the features go to its rows instead, those that it keeps."""
+        taken, self._prefill_rows = self._prefill_rows, None
+        if taken is not None:
+            cache_loc = taken.rows
+            if taken.kept is not None:
+                target_hidden, positions = target_hidden[taken.kept], positions[taken.kept]
+        super()._append_target_hidden_to_draft_kv_by_loc(
+            target_hidden=target_hidden, cache_loc=cache_loc, positions=positions, **committed
+        )
 
     def _decode(self, batch: Any, on_publish: Any) -> Any:
         batch.seq_lens.record_stream(torch.get_device_module(self.device).current_stream())
@@ -236,8 +291,12 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         self.speculative_num_draft_tokens = width
 
         block_ids, positions, slots = self._prepare_block(batch, draft_input, bs)
+        visible = None
+        if self._ring is not None:
+            table = self.draft_model_runner.req_to_token_pool.req_to_token
+            visible, slots = ring_kernel.view(self._ring, self.draft_window_size, prefix_lens, batch.req_pool_indices, table)
         if widest:
-            ids, logprobs = self._draft(batch, draft_input, block_ids, positions, slots)
+            ids, logprobs = self._draft(batch, draft_input, block_ids, positions, slots, visible)
             if self._proposer is not None:
                 ids, logprobs = self._proposer(batch.reqs, prefix_lens, ids, logprobs)
         else:
@@ -312,26 +371,31 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         )
         return block_ids, positions, slots
 
-    def _draft(self, batch: Any, draft_input: Any, block_ids: Tensor, positions: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """One pass of the drafter; candidates ``[bs, block − 1, K]``."""
+    def _draft(
+        self, batch: Any, draft_input: Any, block_ids: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """One pass of the drafter; candidates ``[bs, block − 1, K]``. With ``visible`` the drafter's table is written already."""
         bs, block = block_ids.shape
         embeds = self.target_worker.model_runner.model.get_input_embeddings()(block_ids)
         seq_lens_cpu = self._draft_seq_lens_cpu_buf[:bs]
-        visible = self._compute_compact_draft_seq_lens(batch.seq_lens)
+        stale = visible is None
+        if visible is None:
+            visible = self._compute_compact_draft_seq_lens(batch.seq_lens)
         self._fill_compact_seq_lens_cpu_bound(
             batch_seq_lens_cpu=batch.seq_lens_cpu,
             reserved_seq_lens_cpu=draft_input.reserved_seq_lens_cpu,
             draft_prefix_lens=visible,
             out=seq_lens_cpu,
         )
-        self._rebuild_compact_draft_cache(
-            req_pool_indices=batch.req_pool_indices,
-            prefix_lens=batch.seq_lens,
-            draft_prefix_lens=visible,
-            verify_out_cache_loc_2d=slots,
-            bs=bs,
-            block_size=block,
-        )
+        if stale:
+            self._rebuild_compact_draft_cache(
+                req_pool_indices=batch.req_pool_indices,
+                prefix_lens=batch.seq_lens,
+                draft_prefix_lens=visible,
+                verify_out_cache_loc_2d=slots,
+                bs=bs,
+                block_size=block,
+            )
         forward_batch = ForwardBatch(
             forward_mode=ForwardMode.TARGET_VERIFY,
             batch_size=bs,

@@ -208,6 +208,7 @@ PLUGIN_ONLY: tuple[Flag, ...] = (
     Flag("--speculative-ddtree-max-budget", Kind.INT, Use.NONE, minimum=1, sglang=False),
     Flag("--speculative-ddtree-max-topk", Kind.INT, Use.NONE, minimum=1, sglang=False),
     Flag("--speculative-ddtree-verify-widths", Kind.ANY, Use.NONE, sglang=False),
+    Flag("--speculative-ddtree-draft-pool", Kind.ANY, Use.NONE, sglang=False),
     Flag("--ddtree-self-test", Kind.SWITCH, Use.NONE, sglang=False),
 )
 """Flags that DDTREE inside SGLang has and the embedded engine has no use for."""

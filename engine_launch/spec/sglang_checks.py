@@ -22,6 +22,7 @@ _REFUSED_SWITCHES: tuple[str, ...] = (
 )
 _REFUSED_ABOVE_ONE: tuple[str, ...] = ("--pp-size", "--dcp-size")
 TREE_FLAGS = "--speculative-ddtree-"
+DRAFT_POOL = f"{TREE_FLAGS}draft-pool"
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ def _tree_errors(flags: Mapping[str, str]) -> list[str]:
         errors.append("DDTREE needs an attention backend with tree masks: give --attention-backend triton.")
     errors += [f"DDTREE does not work with {name}: leave it out." for name in _REFUSED_SWITCHES if name in flags]
     errors += [f"DDTREE does not work with {name} above 1." for name in _REFUSED_ABOVE_ONE if (number(flags, name) or 1) > 1]
+    errors += _pool_errors(flags)
     for setting in ("budget", "topk"):
         name = f"{TREE_FLAGS}{setting}"
         given, most = number(flags, name), number(flags, f"{TREE_FLAGS}max-{setting}")
@@ -124,4 +126,18 @@ def _tree_errors(flags: Mapping[str, str]) -> list[str]:
             errors.append(f"{name} takes a whole number of at least 1, not {flags[name]!r}.")
         elif given is not None and most is not None and given > most:
             errors.append(f"{name} {given} is more than {TREE_FLAGS}max-{setting} {most}.")
+    return errors
+
+
+def _pool_errors(flags: Mapping[str, str]) -> list[str]:
+    pool = flags.get(DRAFT_POOL, "stock")
+    if pool not in ("stock", "ring"):
+        return [f"{DRAFT_POOL} is stock or ring, not {pool!r}."]
+    if pool == "stock":
+        return []
+    errors = []
+    if not number(flags, "--speculative-draft-window-size"):
+        errors.append(f"{DRAFT_POOL} ring needs --speculative-draft-window-size: it is what a request's ring has room for.")
+    if "--enable-hierarchical-cache" in flags:
+        errors.append(f"{DRAFT_POOL} ring does not work with --enable-hierarchical-cache: use one of them.")
     return errors

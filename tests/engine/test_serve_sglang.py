@@ -132,3 +132,20 @@ def test_flags_are_read_with_either_spelling_and_the_last_one_counts() -> None:
     assert flags["--model-path"] == "m stray"
     assert flags["--new-list"] == "a b"
     assert flags["--x"] == "y"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["ring"], "ring needs --speculative-draft-window-size"),
+        (["ring", "--speculative-draft-window-size", "512", "--enable-hierarchical-cache"], "--enable-hierarchical-cache"),
+        (["small"], "is stock or ring, not 'small'"),
+        (["ring", "--speculative-draft-window-size", "512"], ""),
+        (["stock"], ""),
+    ],
+)
+def test_a_ring_for_the_draft_pool_needs_a_window(flags: list[str], words: str) -> None:
+    argv = [*DDTREE, "--speculative-ddtree-draft-pool", *flags]
+    errors = check_sglang_flags(read_flags(argv), 8).errors
+    assert bool(errors) == bool(words)
+    assert words in "".join(errors)

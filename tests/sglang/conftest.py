@@ -10,6 +10,6 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 collect_ignore_glob: list[str] = []
 if find_spec("triton") is None:
-    collect_ignore_glob.append("test_kernels.py")
+    collect_ignore_glob.append("test_kernels*.py")
 if find_spec("sglang") is None:
     collect_ignore_glob.append("test_with_sglang_*.py")

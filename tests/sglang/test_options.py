@@ -26,6 +26,11 @@ def test_the_widest_pass_has_room_for_the_drafters_block() -> None:
     assert Options(budget=2, max_budget=2).resolve(16).max_width == 16
 
 
+def test_a_ring_has_room_for_the_window_of_the_start() -> None:
+    assert Options(draft_pool="ring").resolve(8, 512).ring_window == 512
+    assert Options(draft_pool="stock").resolve(8, 512).ring_window == Options().resolve(8, 512).ring_window == 0
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -44,7 +49,7 @@ def test_numbers_that_cannot_be_are_named(options: Options, words: str) -> None:
 
 def test_values_reach_a_process_that_inherits_the_environment() -> None:
     environment: dict[str, str] = {}
-    options = Options(budget=16, widths=(9, 17), self_test=True)
+    options = Options(budget=16, widths=(9, 17), self_test=True, draft_pool="ring")
     options.store(environment)
     assert set(environment) == {ENVIRONMENT}
     assert Options.load(environment) == options
@@ -63,4 +68,5 @@ def test_the_flags_are_read_from_a_command_line() -> None:
     assert flags.values(parser.parse_args([])) == Options()
     given = ["--speculative-ddtree-budget", "16", "--speculative-ddtree-topk", "4", "--speculative-ddtree-max-budget", "64"]
     given += ["--speculative-ddtree-max-topk", "8", "--speculative-ddtree-verify-widths", "9,17", "--ddtree-self-test"]
-    assert flags.values(parser.parse_args(given)) == Options(16, 4, 64, 8, (9, 17), True)
+    given += ["--speculative-ddtree-draft-pool", "ring"]
+    assert flags.values(parser.parse_args(given)) == Options(16, 4, 64, 8, (9, 17), True, "ring")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine_launch.sglang_plugin.arguments import refusal
+from engine_launch.sglang_plugin.arguments import refusal, ring_refusal
 from engine_launch.sglang_plugin.options import Options
 from engine_launch.sglang_plugin.scheduler_hooks import request_refusal
 
@@ -45,6 +45,16 @@ def test_arguments_that_fit_are_not_refused() -> None:
 )
 def test_arguments_that_do_not_fit_are_refused_with_what_to_change(changes: dict[str, object], words: str) -> None:
     assert words in refusal(arguments(**changes), TRITON)
+
+
+@pytest.mark.parametrize(
+    ("window", "hierarchical", "words"),
+    [(512, False, ""), (None, False, "needs --speculative-draft-window-size"), (512, True, "--enable-hierarchical-cache")],
+)
+def test_a_ring_needs_a_window_and_a_cache_that_leaves_draft_kv_alone(window: int | None, hierarchical: bool, words: str) -> None:
+    found = ring_refusal(SimpleNamespace(speculative_draft_window_size=window, enable_hierarchical_cache=hierarchical))
+    assert words in found
+    assert bool(found) == bool(words)
 
 
 def test_an_attention_backend_without_tree_masks_is_named() -> None:

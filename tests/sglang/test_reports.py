@@ -37,6 +37,8 @@ def test_the_start_values_are_fields_of_the_servers_report() -> None:
     report = start_values(Options(budget=16).resolve(8))
     assert report["speculative_ddtree_budget"] == 16
     assert report["speculative_ddtree_verify_widths"] == [1, 9, 17, 33]
+    assert report["speculative_ddtree_draft_pool"] == "stock"
+    assert start_values(Options(draft_pool="ring").resolve(8, 512))["speculative_ddtree_draft_pool"] == "ring"
 
 
 def test_metrics_show_settings_and_commit_lengths() -> None:

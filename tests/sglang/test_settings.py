@@ -38,6 +38,15 @@ def test_a_value_out_of_bounds_is_refused_in_words(name: str, value: float, word
         settings.change(NOW, LIMITS, name, value)
 
 
+def test_with_a_ring_the_window_may_shrink_and_come_back_but_not_outgrow_it() -> None:
+    limits = Options(draft_pool="ring").resolve(8, 512)
+    assert settings.change(NOW, limits, "speculative_draft_window_size", 64).window == 64
+    assert settings.change(NOW, limits, "speculative_draft_window_size", 512).window == 512
+    for refused in (0, 7, 513):
+        with pytest.raises(ValueError, match=f"the draft window is {refused}; .* 8 to 512 tokens"):
+            settings.change(NOW, limits, "speculative_draft_window_size", refused)
+
+
 @pytest.mark.parametrize(
     ("custom", "expected"),
     [

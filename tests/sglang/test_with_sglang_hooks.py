@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from array import array
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from sglang.srt.managers.io_struct import GetInternalStateReqOutput, SetInternalStateReq, SetInternalStateReqOutput
+from sglang.srt.managers.schedule_batch import Req
+from sglang.srt.mem_cache.base_prefix_cache import InsertParams
+from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+from sglang.srt.mem_cache.radix_cache import RadixCache, RadixKey
+from sglang.srt.model_executor.pool_configurator import DefaultPoolConfigurator, MemoryPoolConfig
+from sglang.srt.sampling.sampling_params import SamplingParams
+from sglang.srt.speculative.dflash_utils import scale_kv_cell_size_per_token_for_dflash
+from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 
 from engine_launch.sglang_plugin import reports, self_test
 from engine_launch.sglang_plugin import scheduler_hooks as hooks
 from engine_launch.sglang_plugin import worker as workers
+from engine_launch.sglang_plugin.draft_pool import RingPlan
 from engine_launch.sglang_plugin.options import Options
+from engine_launch.sglang_plugin.ring import DraftRing
 from engine_launch.sglang_plugin.settings import Settings
 from engine_launch.sglang_plugin.stages import StageClock
 from engine_launch.sglang_plugin.verify import share_graph_buffers
+from engine_launch.spec.draft_pool import KvShape
 
 
 @pytest.fixture
@@ -32,6 +44,9 @@ def scheduler() -> SimpleNamespace:
         device="cpu",
         _metrics=None,
         _graphs=None,
+        _ring=None,
+        ring_plan=None,
+        draft_model_runner=SimpleNamespace(token_to_kv_pool=SimpleNamespace(size=100, get_kv_size_bytes=lambda: (400, 400))),
         _counts=None,
         _counts_key=(),
     )
@@ -85,6 +100,105 @@ def test_what_is_in_effect_is_reported(scheduler: SimpleNamespace) -> None:
     assert answer.internal_state["a"] == 1
     assert answer.internal_state["speculative_ddtree_budget"] == 8
     assert answer.internal_state["ddtree"]["max_budget"] == 32
+    assert answer.internal_state["ddtree"]["draft_pool"] == {"kind": "stock", "rows": 100, "bytes": 800}
+
+
+@pytest.fixture
+def ring(scheduler: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> DraftRing:
+    """The scheduler's worker with a ring of 16 tokens for 2 requests, drafter of 10 bytes a token, blocks of 8."""
+    worker = scheduler.draft_worker
+    worker.ring_plan = RingPlan(16, 8, 2, KvShape(1, 10), None)
+    worker._ring = worker.ring_plan.allocate(2, "cpu")
+    worker._prefill_rows = None
+    monkeypatch.setattr(workers, "_running", worker)
+    found: DraftRing = worker._ring
+    return found
+
+
+def test_the_rings_bytes_come_first_and_a_token_costs_the_target_alone(
+    scheduler: SimpleNamespace, ring: DraftRing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sized() -> int:
+        configurator = DefaultPoolConfigurator.__new__(DefaultPoolConfigurator)
+        configurator._cell_size = hooks._token_bytes(
+            scale_kv_cell_size_per_token_for_dflash, target_cell_size_per_token=100, target_num_layers=2, draft_num_layers=1
+        )
+        return int(hooks._pool_sizes(DefaultPoolConfigurator.calculate_pool_sizes, configurator, 60_490, 1).max_total_num_tokens)
+
+    plan = scheduler.draft_worker.ring_plan
+    assert sized() == 600
+    own, stock = plan.foretold()
+    assert (own.tokens, own.draft_rows, own.draft_bytes) == (600, ring.total, 490)
+    plan.left_for_target(60_490)
+    with pytest.raises(ValueError, match="--max-running-requests"):
+        plan.left_for_target(490)
+    scheduler.draft_worker.ring_plan = None
+    assert sized() == 60_490 // 150 == stock.tokens
+
+
+def test_the_drafters_pool_gets_the_rings_rows(
+    scheduler: SimpleNamespace, ring: DraftRing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, given = scheduler.draft_worker, []
+    pool = MHATokenToKVPool(1, 1, torch.float16, 1, 2, 1, "cpu", False, enable_alt_stream=False)
+    worker.__dict__.update(
+        draft_model_runner=SimpleNamespace(token_to_kv_pool=pool),
+        ps=SimpleNamespace(tp_rank=0),
+        model_runner=SimpleNamespace(max_total_num_tokens=7),
+    )
+    monkeypatch.setattr(DFlashWorkerV2, "alloc_memory_pool", lambda _, config, *__: given.append(config))
+    config = MemoryPoolConfig(max_total_num_tokens=600, max_running_requests=2)
+    worker.alloc_memory_pool(memory_pool_config=config, req_to_token_pool=None, token_to_kv_pool_allocator=None)
+    assert (given[0].max_total_num_tokens, given[0].max_running_requests) == (ring.total, 2)
+    assert config.max_total_num_tokens == 600, "the target's own is not changed"
+    assert worker.report()["draft_pool"]["rows_per_request"] == 24
+    worker.draft_model_runner.token_to_kv_pool = SimpleNamespace()
+    with pytest.raises(ValueError, match="draft KV cache of kind SimpleNamespace"):
+        worker.alloc_memory_pool(memory_pool_config=config)
+
+
+def test_a_prefill_is_written_into_the_ring_and_a_commit_where_it_is_told(
+    scheduler: SimpleNamespace, ring: DraftRing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, written = scheduler.draft_worker, []
+    monkeypatch.setattr(DFlashWorkerV2, "_append_target_hidden_to_draft_kv_by_loc", lambda _, **given: written.append(given))
+    features, slots = torch.arange(30.0).view(30, 1), torch.arange(500, 530)
+
+    def stock_prefill(worker: Any, batch: Any, *_: Any) -> None:
+        worker._append_target_hidden_to_draft_kv_by_loc(target_hidden=features, cache_loc=slots, positions=torch.arange(30))
+
+    monkeypatch.setattr(DFlashWorkerV2, "forward_batch_generation", stock_prefill)
+    mode = SimpleNamespace(is_extend=lambda: True, is_idle=lambda: False)
+    batch = SimpleNamespace(
+        forward_mode=mode, reqs=[SimpleNamespace(req_pool_idx=2)], prefix_lens=[0], extend_lens=[30], is_extend_in_batch=True
+    )
+    worker.forward_batch_generation(batch)
+    assert written[0]["positions"].tolist() == list(range(14, 30))
+    assert written[0]["target_hidden"].view(-1).tolist() == [float(i) for i in range(14, 30)]
+    assert written[0]["cache_loc"].tolist() == [ring.row(2, position) for position in range(14, 30)]
+    worker._append_target_hidden_to_draft_kv_by_loc(
+        target_hidden=features, cache_loc=slots, positions=slots, cache_loc_2d=slots.view(5, 6), commit_lens=slots[:5]
+    )
+    assert written[1]["cache_loc"] is slots
+    assert written[1]["commit_lens"].numel() == 5
+
+
+def test_a_prefix_hit_leaves_the_rings_window_to_be_computed(scheduler: SimpleNamespace, ring: DraftRing) -> None:
+    cache = RadixCache.create_simulated()
+    tokens = array("q", range(100, 140))
+    cache.insert(InsertParams(key=RadixKey(tokens), value=torch.arange(40)))
+    scheduler.tree_cache = cache
+
+    def found(prompt: array[int]) -> int:
+        req = Req("r", "", prompt, SamplingParams())
+        req.init_next_round_input(cache)
+        return len(req.prefix_indices)
+
+    assert found(tokens) == 39
+    hooks._lengthen_tail(scheduler)
+    assert found(tokens) == 40 - 16
+    assert found(tokens[:10]) == 0
+    assert found(tokens + array("q", range(16))) == 40
 
 
 def test_sizes_of_a_batch_come_from_the_settings_and_the_requests(scheduler: SimpleNamespace) -> None:

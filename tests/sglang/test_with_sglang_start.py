@@ -64,6 +64,7 @@ REFUSED = (
     (("--speculative-ddtree-budget", "64", "--speculative-ddtree-max-budget", "32"), "max-budget 32"),
     (("--speculative-accept-threshold-single", "0.5"), "--speculative-accept-threshold-single"),
     (("--ddtree-self-test", "--skip-server-warmup"), "--skip-server-warmup"),
+    (("--speculative-ddtree-draft-pool", "ring"), "ring needs --speculative-draft-window-size"),
 )
 COMMANDS: dict[str, tuple[str, ...]] = {
     "chain": ("--speculative-algorithm", "DFLASH"),
