@@ -274,12 +274,17 @@ class Drafter(nn.Module):
         return out
 
     def export(self, folder: Path) -> None:
-        """Write ``config.json`` and bf16 ``model.safetensors``, with ``feature_scale`` folded into ``fc``."""
+        """Write ``config.json`` and bf16 ``model.safetensors``, with ``feature_scale`` folded into ``fc``.
+
+        An earlier export in ``folder`` is whole until the new weights are.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         state = {name: p.detach() for name, p in self.named_parameters()}
         state["fc.weight"] = state["fc.weight"] * self.feature_scale
         tensors = {name: t.to(torch.bfloat16).cpu().contiguous() for name, t in state.items()}
-        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        unfinished = folder / "model.safetensors.unfinished"
+        save_file(tensors, unfinished, metadata={"format": "pt"})
+        unfinished.replace(folder / "model.safetensors")
         (folder / "config.json").write_text(self.shape.config_json(), encoding="utf-8")
 
     @classmethod

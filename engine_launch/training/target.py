@@ -153,6 +153,23 @@ def layer_forward(x: Tensor, layer: TargetLayer, shape: TargetShape, cos: Tensor
     return x + F.linear(F.silu(gate) * up, layer.down)
 
 
+@dataclass(frozen=True)
+class TargetOutputs:
+    """What a drafter is given of the target's pass: ``features [B, S, len(taps) * hidden]``, the outputs of the layers ``taps``
+    side by side; and, where asked for, ``final [B, S, hidden]``, which the output head turns into the next token's logits."""
+
+    taps: tuple[int, ...]
+    features: Tensor
+    final: Tensor | None
+
+    def of(self, taps: tuple[int, ...]) -> TargetOutputs:
+        """The same for a drafter that takes only some of these taps."""
+        if taps == self.taps:
+            return self
+        parts = self.features.chunk(len(self.taps), dim=-1)
+        return TargetOutputs(taps, torch.cat([parts[self.taps.index(t)] for t in taps], dim=-1), self.final)
+
+
 class TargetForward:
     """Runs the target over batches of sequences and keeps the outputs of the tapped layers."""
 
@@ -166,27 +183,28 @@ class TargetForward:
         self._cos, self._sin = cos.to(dtype), sin.to(dtype)
         self._layer = torch.compile(layer_forward, dynamic=False) if compiled else layer_forward
 
-    @torch.no_grad()
     def features(self, ids: Tensor) -> Tensor:
-        """Features ``[B, S, len(taps) * hidden]`` of ``ids [B, S]``: outputs of the tapped layers, side by side.
+        """Features ``[B, S, len(taps) * hidden]`` of ``ids [B, S]``: outputs of the tapped layers, side by side."""
+        return self.outputs(ids).features
 
-        Layers above the last tap are not run.
-        """
+    @torch.no_grad()
+    def outputs(self, ids: Tensor, final: bool = False) -> TargetOutputs:
+        """Features of ``ids [B, S]`` and, if wanted, the ``final`` hidden states. Layers above the last needed are not run."""
+        shape = self.target.shape
         x = F.embedding(ids, self.target.embedding)
         cos, sin = self._cos[: ids.shape[1]], self._sin[: ids.shape[1]]
         kept: dict[int, Tensor] = {}
-        for i in range(max(self.taps) + 1):
-            x = self._layer(x, self.target.layers[i], self.target.shape, cos, sin)
+        for i in range(shape.layers if final else max(self.taps) + 1):
+            x = self._layer(x, self.target.layers[i], shape, cos, sin)
             if i in self.taps:
                 kept[i] = x
-        return torch.cat([kept[i] for i in self.taps], dim=-1)
+        features = torch.cat([kept[i] for i in self.taps], dim=-1)
+        last = F.rms_norm(x, (shape.hidden,), self.target.norm, shape.rms_eps) if final else None
+        return TargetOutputs(self.taps, features, last)
 
     @torch.no_grad()
     def logits(self, ids: Tensor) -> Tensor:
         """Logits ``[B, S, vocab]`` of ``ids [B, S]``."""
-        x = F.embedding(ids, self.target.embedding)
-        cos, sin = self._cos[: ids.shape[1]], self._sin[: ids.shape[1]]
-        for layer in self.target.layers:
-            x = self._layer(x, layer, self.target.shape, cos, sin)
-        x = F.rms_norm(x, (self.target.shape.hidden,), self.target.norm, self.target.shape.rms_eps)
-        return F.linear(x, self.target.embedding)
+        final = self.outputs(ids, final=True).final
+        assert final is not None
+        return F.linear(final, self.target.embedding)

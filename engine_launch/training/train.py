@@ -2,7 +2,8 @@
 
 ``python -m engine_launch.training.train MODEL.gguf DATA_DIR OUT_DIR --budget 600`` reads the shards and answered
 held-out sets of ``generate``, and writes the checkpoint. ``--until`` pauses early; ``--resume`` goes on from there, the
-learning rate following the whole ``--budget``.
+learning rate following the whole ``--budget``. ``--gamma``, ``--dpace`` and ``--soft`` choose the objective
+(:mod:`engine_launch.training.loss`); :mod:`engine_launch.training.trials` compares some.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from pickle import UnpicklingError
 
@@ -25,10 +26,13 @@ from engine_launch.training.command import run
 from engine_launch.training.dataset import Batch, BatchStream, Sequences, leaking, read_sequences
 from engine_launch.training.drafter import Drafter, DrafterShape, Mask, run_layer
 from engine_launch.training.heldout import HeldOutSet, prompt_tokens, read_answers
-from engine_launch.training.loss import head_cross_entropy, slot_weights
+from engine_launch.training.loss import Objective, head_loss
 from engine_launch.training.masks import dense_mask, flex_mask
 from engine_launch.training.replay import ChainResult, replay
-from engine_launch.training.target import TargetForward, load_target
+from engine_launch.training.target import TargetForward, TargetOutputs, load_target
+
+COMPILATIONS = 64
+"""How often one function may be compiled: once for every width of batch and kind of mask, with room to spare."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Recipe:
     weight_decay: float = 0.05
     betas: tuple[float, float] = (0.9, 0.98)
     clip: float = 1.0
-    gamma: float = 4.0
+    objective: Objective = field(default_factory=Objective)
     flex: bool = False
     compiled: bool = False
 
@@ -69,7 +73,6 @@ class Trainer:
             betas=recipe.betas,
             fused=forward.target.embedding.is_cuda,
         )
-        self._weights = slot_weights(drafter.shape.block, recipe.gamma, forward.target.embedding.device)
         if recipe.compiled:
             drafter.run_layer = torch.compile(run_layer, dynamic=False)
 
@@ -87,8 +90,11 @@ class Trainer:
             return {k: flex_mask(batch.anchors, s, shape.block, w, self.recipe.compiled) for k, w in windows}
         return {k: dense_mask(batch.anchors, s, shape.block, shape.window if k else None) for k in (False, True)}
 
-    def loss(self, batch: Batch) -> StepResult:
-        """The loss of a batch, ready for ``backward``, and what it says about the drafter."""
+    def loss(self, batch: Batch, outputs: TargetOutputs | None = None) -> StepResult:
+        """The loss of a batch, ready for ``backward``, and what it says about the drafter.
+
+        ``outputs`` are the target's for this batch, where it has been run already.
+        """
         shape, head = self.drafter.shape, self.forward.target.embedding
         device = batch.ids.device
         after = batch.anchors[:, :, None] + torch.arange(1, shape.block, device=device)
@@ -97,23 +103,28 @@ class Trainer:
         same_answer = batch.answers.gather(1, inside).view(after.shape).cumprod(-1).bool()
         usable = batch.valid[:, :, None] & same_answer & (after < batch.lengths[:, None, None])
         labels = batch.ids.gather(1, inside).view(after.shape)
-        weights = self._weights * usable
         block_ids = torch.full((*batch.anchors.shape, shape.block), shape.mask_token, device=device)
         block_ids[:, :, 0] = batch.ids.gather(1, batch.anchors)
-        features = self.forward.features(batch.ids)
+        soft = self.recipe.objective.soft > 0
+        if outputs is None:
+            outputs = self.forward.outputs(batch.ids, final=soft)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=batch.ids.is_cuda):
-            hidden = self.drafter.blocks(F.embedding(block_ids, head), features, batch.anchors, self.masks(batch))[:, :, 1:]
-        rows = hidden.reshape(-1, shape.hidden).to(head.dtype)
-        loss, correct = head_cross_entropy(rows, head, labels.flatten(), (weights / weights.sum().clamp(min=1e-6)).flatten())
+            embedded = F.embedding(block_ids, head)
+            hidden = self.drafter.blocks(embedded, outputs.features, batch.anchors, self.masks(batch))[:, :, 1:]
+        slots = shape.block - 1
+        rows, teacher = hidden.reshape(-1, slots, shape.hidden).to(head.dtype), None
+        if soft and outputs.final is not None:
+            teacher = teacher_rows(outputs.final, inside).view_as(rows)
+        loss, correct = head_loss(rows, head, labels.view(-1, slots), usable.view(-1, slots), self.recipe.objective, teacher)
         right = correct.view(usable.shape) & usable
         accuracy = right.sum((0, 1)) / usable.sum((0, 1)).clamp(min=1)
         whole = usable.all(-1)
         commit = 1 + (right.int().cumprod(-1).sum(-1) * whole).sum() / whole.sum().clamp(min=1)
         return StepResult(loss, accuracy, commit)
 
-    def step(self, batch: Batch, progress: float) -> StepResult:
-        """One optimiser step."""
-        result = self.loss(batch)
+    def step(self, batch: Batch, progress: float, outputs: TargetOutputs | None = None) -> StepResult:
+        """One optimiser step; ``outputs`` as for :meth:`loss`."""
+        result = self.loss(batch, outputs)
         self.optimiser.zero_grad(set_to_none=True)
         result.loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), self.recipe.clip)
@@ -173,6 +184,11 @@ class Trainer:
             raise ValueError(f"{path} is no state of this drafter's training: {reason}") from error
 
 
+def teacher_rows(final: torch.Tensor, labelled: torch.Tensor) -> torch.Tensor:
+    """The target's ``final [B, S, H]`` hidden states where it predicts the tokens at ``labelled [B, R]``: one position before."""
+    return final.gather(1, (labelled - 1)[:, :, None].expand(-1, -1, final.shape[-1]))
+
+
 def evaluate(trainer: Trainer, answers: dict[HeldOutSet, Sequences]) -> dict[HeldOutSet, ChainResult]:
     """Chain decoding on every held-out set."""
     forward = trainer.forward
@@ -194,12 +210,12 @@ def plain_layers(drafter: Drafter) -> Iterator[None]:
 
 def train(
     trainer: Trainer, stream: BatchStream, answers: dict[HeldOutSet, Sequences], budget: float, until: float, spent: float,
-    every: float, log: Path, state: Path | None = None,
+    every: float, log: Path, state: Path | None = None, export: Path | None = None,
 ) -> float:  # fmt: skip
     """Steps until ``until`` seconds of ``budget`` are spent, held-out evaluations included; returns the seconds spent.
 
-    Every ``every`` seconds and at the end the held-out commit lengths are printed and added to ``log``, and ``state`` (when
-    given) is written, so that a run that is cut off can go on from there.
+    Every ``every`` seconds and at the end the held-out commit lengths are printed and added to ``log``, the drafter is exported
+    to the folder ``export``, and ``state`` is written, for a run that is cut off to go on from there; both where given.
     """
     begun = time.monotonic() - spent
     reported = time.monotonic()
@@ -216,6 +232,8 @@ def train(
                     line |= {"loss": loss, "commit": commit, "slots": slots}
                 lines.write(json.dumps(line) + "\n")
                 print(json.dumps(line), flush=True)
+                if export is not None:
+                    trainer.drafter.export(export)
                 if state is not None:
                     trainer.save(state, time.monotonic() - begun)
                 reported = time.monotonic()
@@ -227,8 +245,38 @@ def train(
                 torch.cuda.synchronize()
 
 
+def read_text(data: Path) -> tuple[Sequences, dict[HeldOutSet, Sequences], int]:
+    """The sequences to train on in the folder ``data``, its answered held-out sets, and how many the leak filter dropped.
+
+    Raises:
+        ValueError: nothing is left to train on.
+    """
+    sequences = read_sequences(sorted(data.glob("train-*.npz")))
+    answers = read_answers(data)
+    leaks = leaking(sequences, prompt_tokens(answers))
+    if leaks.all():
+        raise ValueError(f"nothing is left to train on: all {len(leaks)} sequences share text with the held-out prompts")
+    return sequences.keep(~leaks), answers, int(leaks.sum())
+
+
+def add_objective(parser: argparse.ArgumentParser) -> None:
+    """The options that :func:`objective_of` reads."""
+    plain = Objective()
+    parser.add_argument("--gamma", type=float, default=plain.gamma, help="decay of the slots' weights")
+    parser.add_argument("--dpace", type=float, metavar="ALPHA", help="D-PACE's weights with this smoothing, instead of --gamma")
+    parser.add_argument(
+        "--soft", type=float, default=plain.soft, metavar="SHARE", help="share of the loss held against the target's distribution"
+    )
+
+
+def objective_of(args: argparse.Namespace) -> Objective:
+    """The objective that was chosen on the command line."""
+    return Objective(args.gamma, args.dpace, args.soft)
+
+
 def main() -> None:
     """Train and export."""
+    begun = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="the target's GGUF file")
     parser.add_argument("data", type=Path, help="folder of shards and answered held-out sets")
@@ -236,11 +284,13 @@ def main() -> None:
     parser.add_argument(
         "--budget", type=float, default=600, help="seconds that the learning-rate schedule spans (compiling apart)"
     )
+    parser.add_argument("--within", type=float, help="seconds from now on for everything: reading and compiling leave the budget")
     parser.add_argument("--until", type=float, help="pause after so many seconds of the budget (default: all of it)")
     parser.add_argument("--every", type=float, default=60, help="seconds between held-out evaluations")
     parser.add_argument("--start", type=Path, help="folder of a trained drafter whose weights to begin with")
     parser.add_argument("--resume", type=Path, help="state file of a paused run")
     parser.add_argument("--state", type=Path, help="where to keep the state for --resume, at each evaluation and at the end")
+    add_objective(parser)
     parser.add_argument("--learning-rate", type=float, default=Recipe.learning_rate)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--flex", action="store_true", help="flex_attention for the drafter's attention")
@@ -248,24 +298,23 @@ def main() -> None:
     args = parser.parse_args()
     if args.budget <= 0 or args.every <= 0:
         parser.error("--budget and --every must be more than 0 seconds")
+    if args.within is not None and (args.resume or args.until is not None):
+        parser.error("--within sets the budget of a run that is not cut in two: give it without --until and --resume")
     if args.resume and args.start:
         parser.error("--resume goes on with the weights of its state: give it without --start")
-    torch._dynamo.config.recompile_limit = 64
+    torch._dynamo.config.recompile_limit = COMPILATIONS
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(args.seed)
     target = load_target(args.model).to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    sequences = read_sequences(sorted(args.data.glob("train-*.npz")))
-    answers = read_answers(args.data)
-    leaks = leaking(sequences, prompt_tokens(answers))
-    sequences = sequences.keep(~leaks)
-    if not len(sequences.lengths):
-        raise ValueError(f"nothing is left to train on: all {len(leaks)} sequences share text with the held-out prompts")
+    sequences, answers, dropped = read_text(args.data)
     drafter = Drafter(DrafterShape()).to(device)
     forward = TargetForward(target, drafter.shape.taps, drafter.shape.max_positions, compiled=args.compile)
-    trainer = Trainer(drafter, forward, Recipe(args.learning_rate, flex=args.flex, compiled=args.compile))
+    recipe = Recipe(args.learning_rate, objective=objective_of(args), flex=args.flex, compiled=args.compile)
+    trainer = Trainer(drafter, forward, recipe)
     stream = BatchStream(sequences, device, args.seed + 1000 * int(args.resume is not None))
-    made, dropped = stream.answer_tokens(), int(leaks.sum())
+    made = stream.answer_tokens()
     print(f"{len(sequences.lengths)} sequences, {made} answer tokens; {dropped} dropped by the leak filter", flush=True)
+    print(recipe, flush=True)
     if args.resume:
         spent = trainer.restore(args.resume)
     else:
@@ -276,8 +325,9 @@ def main() -> None:
     if args.compile:
         trainer.warm_up(stream)
     args.out.mkdir(parents=True, exist_ok=True)
-    until = args.budget if args.until is None else args.until
-    train(trainer, stream, answers, args.budget, until, spent, args.every, args.out / "log.jsonl", args.state)
+    budget = args.budget if args.within is None else max(1.0, args.within - (time.monotonic() - begun))
+    until = budget if args.until is None else args.until
+    train(trainer, stream, answers, budget, until, spent, args.every, args.out / "log.jsonl", args.state, args.out)
     drafter.export(args.out)
     for name, result in evaluate(trainer, answers).items():
         print(f"{name.value}: commit length {result.commit_length:.3f} over {result.rounds} rounds, {list(result.histogram)}")

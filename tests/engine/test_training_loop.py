@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from engine_launch.training.drafter import DraftCache, Drafter, DrafterShape
 from engine_launch.training.generate import SeedSource, answer_all, generate
 from engine_launch.training.heldout import answer_turns, without_template
 from engine_launch.training.long_seeds import LongSource
-from engine_launch.training.loss import head_cross_entropy
+from engine_launch.training.loss import head_loss
 from engine_launch.training.prompts import Kind, Opening
 from engine_launch.training.replay import by_context, replay, rounds
 from engine_launch.training.target import END_OF_TEXT, IM_END, IM_START, Target, TargetForward, TargetShape, random_target
@@ -169,15 +170,17 @@ def test_an_answer_s_end_is_the_last_label_of_its_blocks(target: Target, block: 
     trainer = Trainer(Drafter(replace(DRAFTER, block=block)), TargetForward(target, DRAFTER.taps, 64), Recipe())
     seen: list[torch.Tensor] = []
 
-    def spy(hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        seen.extend((labels, weights))
-        return head_cross_entropy(hidden, head, labels, weights)
+    def spy(
+        hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, usable: torch.Tensor, *others: Any
+    ) -> tuple[torch.Tensor, ...]:
+        seen.extend((labels, usable))
+        return head_loss(hidden, head, labels, usable, *others)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "head_cross_entropy", spy)
+        patch.setattr(train, "head_loss", spy)
         trainer.loss(Batch(batch.ids % 256, *(getattr(batch, f) for f in ("anchors", "valid", "lengths", "answers"))))
-    labels, weights = (x.view(16, block - 1) for x in seen)
-    used = [labels[i][weights[i] > 0].tolist() for i in range(16) if bool((weights[i] > 0).any())]
+    labels, usable = seen
+    used = [labels[i][usable[i]].tolist() for i in range(16) if bool(usable[i].any())]
     answers = ((40, 41, 42, IM_END), (43, 44, 45, 46, IM_END))
     assert used == [list(answer[i + 1 : i + block]) for answer in answers for i in range(len(answer) - 1)]
     assert stream.answer_tokens() == 9
@@ -236,23 +239,6 @@ def test_anchors_lie_in_the_answer_with_a_token_after_them(answers: Sequences) -
     inside = (batch.anchors >= starts) & (batch.anchors < batch.lengths[:, None] - 1)
     assert bool(inside[batch.valid].all())
     assert batch.valid.sum(-1).tolist() == [min(32, n) for n in (batch.lengths - starts[:, 0] - 1).tolist()]
-
-
-def test_chunked_loss_has_the_gradient_of_plain_cross_entropy() -> None:
-    torch.manual_seed(0)
-    hidden, head = torch.randn(10, 6, requires_grad=True), torch.randn(30, 6)
-    labels, weights = torch.randint(0, 30, (10,)), torch.rand(10)
-    loss, correct = head_cross_entropy(hidden, head, labels, weights)
-    loss.backward()  # type: ignore[no-untyped-call]
-    made = hidden.grad
-    twin = hidden.detach().clone().requires_grad_()
-    plain = (F.cross_entropy(twin @ head.t(), labels, reduction="none") * weights).sum()
-    plain.backward()  # type: ignore[no-untyped-call]
-    assert made is not None
-    assert twin.grad is not None
-    assert torch.allclose(loss, plain)
-    assert torch.allclose(made, twin.grad, atol=1e-6)
-    assert torch.equal(correct, (twin @ head.t()).argmax(-1) == labels)
 
 
 def loop_commit_length(drafter: Drafter, forward: TargetForward, answers: Sequences) -> float:
@@ -320,7 +306,7 @@ def test_every_turn_of_a_transcript_is_answered_on_the_answers_before_it(target:
 
 
 def test_the_end_of_an_earlier_answer_stands_once_in_the_next_prompt(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    def reply(decoder: SlotDecoder, asked: list[tuple[int, ...]], limit: int) -> list[Record]:
+    def reply(decoder: SlotDecoder, asked: list[tuple[int, ...]], limit: int, temperature: float) -> list[Record]:
         endings = ((50, IM_END), (51,))
         return [Record((*p, *endings[i % 2]), len(p), 0, 0.0) for i, p in enumerate(asked)]
 
