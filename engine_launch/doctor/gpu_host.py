@@ -9,7 +9,8 @@ from engine_launch.commands.serve_sglang import target_shape
 from engine_launch.doctor.backends import check_backends
 from engine_launch.doctor.caches import check_caches
 from engine_launch.doctor.check import Check, fail, ok, warn
-from engine_launch.doctor.gpus import check_gpu_memory, check_gpus, check_health, check_xids, read_gpus
+from engine_launch.doctor.draft_pool import check_draft_pool
+from engine_launch.doctor.gpus import MIB, check_gpu_memory, check_gpus, check_health, check_xids, read_gpus
 from engine_launch.doctor.probe import Evidence, read_host
 from engine_launch.doctor.processes import check_processes
 from engine_launch.doctor.software import check_names, check_plugin, check_sglang, check_triple
@@ -41,8 +42,11 @@ def judge(evidence: Evidence, flags: Mapping[str, str]) -> list[Check]:
     if "sglang" in evidence.versions:
         checks.insert(2, check_names(evidence.gate.text, evidence.gate.problem))
     driver = gpus[0].driver if gpus else ""
+    free = [gpu.free_mib * MIB for gpu in gpus if gpu.free_mib is not None]
+    pool = check_draft_pool(flags, min(free) if free else None)
     return [
         *checks,
+        *([pool] if pool else []),
         check_triple(driver, evidence.versions.get("torch"), evidence.torch_cuda, evidence.nvcc.text, evidence.nvcc.problem),
         check_backends(flags, gpus),
         check_caches(evidence.environment),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from engine_launch.doctor.backends import check_backends
 from engine_launch.doctor.caches import check_caches, folders
 from engine_launch.doctor.check import Status
+from engine_launch.doctor.draft_pool import check_draft_pool, read_start
 from engine_launch.doctor.gpu_host import check_flags
 from engine_launch.doctor.gpus import check_gpu_memory, check_gpus, check_health, check_xids, read_gpus
 from engine_launch.doctor.processes import Process, check_processes
@@ -249,6 +251,63 @@ def test_the_language_model_inside_a_larger_one_is_what_counts(tmp_path: Path) -
 def test_a_model_on_a_hub_is_not_guessed_about(tmp_path: Path) -> None:
     words = f"--model-path org/model --speculative-draft-model-path {write_drafter(tmp_path)} --speculative-algorithm DFLASH"
     assert verdicts(words.split())["flags drafter"][0] is Status.WARN
+
+
+SMOLLM2 = {
+    "hidden_size": 576,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "vocab_size": 49152,
+    "torch_dtype": "bfloat16",
+}
+
+
+def foretold(tmp_path: Path, *more: str, free: float | None = 140e9, **changes: object) -> tuple[Status, str]:
+    check = check_draft_pool(read_flags(flags_for(tmp_path, *more, **{**SMOLLM2, **changes})), free)
+    assert check is not None
+    return check.status, check.message
+
+
+def test_both_draft_pools_are_foretold_where_sglangs_share_is_given(tmp_path: Path) -> None:
+    flags = ["--mem-fraction-static", "0.3", "--speculative-draft-window-size", "512", "--max-running-requests", "32"]
+    status, stock = foretold(tmp_path / "a", *flags)
+    assert status is Status.OK
+    assert stock.startswith("stock, 2.4")
+    assert "--speculative-ddtree-draft-pool ring would take 0.024 GB" in stock
+    status, ring = foretold(tmp_path / "b", *flags, "--speculative-ddtree-draft-pool", "ring")
+    assert status is Status.OK
+    tokens = re.search(r"for ([\d,]+) tokens; stock would .* hold ([\d,]+)", ring)
+    assert tokens, ring
+    own, other = (int(number.replace(",", "")) for number in tokens.groups())
+    assert own / other == pytest.approx(32 / 30, rel=0.01)
+
+
+def test_a_ring_that_is_larger_than_the_stock_pool_is_a_warning(tmp_path: Path) -> None:
+    flags = ["--mem-fraction-static", "0.3", "--max-total-tokens", "20000", "--speculative-ddtree-draft-pool", "ring"]
+    status, message = foretold(tmp_path, *flags, "--speculative-draft-window-size", "2048")
+    assert status is Status.WARN
+    assert "the ring is the larger one" in message
+
+
+def test_without_a_share_or_a_known_card_only_sizes_are_foretold(tmp_path: Path) -> None:
+    window = ("--speculative-draft-window-size", "512")
+    for name, flags, free in (("a", window, 140e9), ("b", (*window, "--mem-fraction-static", "0.3"), None)):
+        _, message = foretold(tmp_path / name, *flags, free=free)
+        assert "0.143 GB for every 100,000 tokens" in message
+        assert "a ring of 512 tokens for 48 requests 0.036 GB" in message
+
+
+def test_latent_attention_and_several_ranks_are_counted(tmp_path: Path) -> None:
+    latent = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+    start = read_start(read_flags(flags_for(tmp_path, "--tp-size", "8", **{**SMOLLM2, **latent})))
+    assert start is not None
+    assert (start.target.row_bytes, start.draft.row_bytes) == (30 * 576 * 2, 2 * 1 * 128 * 2)
+
+
+def test_models_on_a_hub_and_plain_decoding_have_no_draft_pool_to_foretell(tmp_path: Path) -> None:
+    assert check_draft_pool(read_flags(["--model-path", "org/model", "--speculative-algorithm", "DDTREE"]), 1e9) is None
+    assert check_draft_pool(read_flags(flags_for(tmp_path)[:4]), 1e9) is None
 
 
 def test_page_sizes(tmp_path: Path) -> None:

@@ -136,8 +136,26 @@ def _spread(name: str, target: str, ranks: int, *, sliding: int, layers: int) ->
     return spec
 
 
-def _window(window: int) -> Callable[[Path], tuple[str, ...]]:
-    extra = (f"--speculative-draft-window-size={window}",) if window else ()
+RING_WINDOW = 64
+"""Tokens; the prompts of the ring's checks are longer."""
+
+
+def _draft_window(window: int) -> str:
+    return f"--speculative-draft-window-size={window}"
+
+
+def _ring(window: int) -> tuple[str, ...]:
+    return (_draft_window(window), "--speculative-ddtree-draft-pool=ring")
+
+
+def _small_fp32(drafter: Path) -> tuple[str, ...]:
+    """Small, because it stands beside many; prompts come in several chunks, as long ones do elsewhere."""
+    small = ("--max-total-tokens=40000", "--chunked-prefill-size=128")
+    return (*FP32, *graphs(1, 8), *tree_flags(drafter, widths="17", most=16), *small)
+
+
+def _window(window: int, ring: bool = False) -> Callable[[Path], tuple[str, ...]]:
+    extra = _ring(window) if ring else (_draft_window(window),) if window else ()
     return lambda d: (*graphs(1, 4), *tree_flags(d, widths="17", most=16), *extra, "--max-total-tokens=200000")
 
 
@@ -159,6 +177,9 @@ SETUPS: Mapping[str, Callable[[Path], ServerSpec]] = MappingProxyType(
         "window-off": _smollm("window-off", _window(0)),
         "window-2048": _smollm("window-2048", _window(2048)),
         "window-512": _smollm("window-512", _window(512)),
+        "window-512-ring": _smollm("window-512-ring", _window(512, ring=True)),
+        "tree32-window": _smollm("tree32-window", lambda d: (*_small_fp32(d), _draft_window(RING_WINDOW))),
+        "tree32-ring": _smollm("tree32-ring", lambda d: (*_small_fp32(d), *_ring(RING_WINDOW))),
         "moe-plain": _moe("moe-plain", False),
         "moe-tree": _moe("moe-tree", True),
         "dense-chain": _dense("dense-chain", False),

@@ -14,6 +14,7 @@ from tests.gpu.parts.mixed import MIXED
 from tests.gpu.parts.parallel import PARALLEL, PARALLEL_MOE
 from tests.gpu.parts.random_targets import COST, MOE
 from tests.gpu.parts.rescored import RESCORED
+from tests.gpu.parts.ring import POOL, RING_PART
 from tests.gpu.parts.sampling import REFUSALS, TEMPERATURE
 from tests.gpu.parts.speed import SPEED, SPLIT
 from tests.gpu.parts.starting import STARTING
@@ -25,7 +26,7 @@ PARTS: Mapping[str, Part] = MappingProxyType(
         part.name: part
         for part in (
             SMOKE, EQUALITY, FAULTS, HOT, REQUESTS, TEMPERATURE, REFUSALS, RESCORED,
-            SUITES, STARTING, SPEED, SPLIT, WINDOW, MIXED, MOE, COST, CONSOLE, PARALLEL, PARALLEL_MOE,
+            SUITES, STARTING, SPEED, SPLIT, WINDOW, RING_PART, POOL, MIXED, MOE, COST, CONSOLE, PARALLEL, PARALLEL_MOE,
         )
     }
 )  # fmt: skip

@@ -7,7 +7,7 @@ import re
 from tests.gpu.context import Context, Findings, Part
 from tests.gpu.parts.speed import rate
 from tests.gpu.prompts import held_out, of_length
-from tests.gpu.records import Check, Json, shown
+from tests.gpu.records import Check, Json, judged, shown
 from tests.gpu.servers import Server
 
 CONTEXT = 6144
@@ -35,11 +35,28 @@ def _measure(server: Server, context: Context, window: str) -> tuple[Check, dict
 def run(context: Context) -> Findings:
     checks: list[Check] = []
     data: dict[str, Json] = {}
-    for window in ("off", "2048", "512"):
+    for window in ("off", "2048", "512", "512-ring"):
         check, figures = _measure(context.servers[f"window-{window}"], context, window)
         checks.append(check)
         data[window] = figures
+    stock, ring = (pools(context.servers[name].log_text()) for name in ("window-512", "window-512-ring"))
+    if len(stock) == len(ring) == 2:
+        share = ring[1][0] / stock[1][0]
+        checks.append(
+            judged(
+                "rows of the ring against the stock draft pool, window 512",
+                "≤ 1/8",
+                f"{ring[1][0]} against {stock[1][0]}: 1/{1 / share:.0f}",
+                share <= 1 / 8,
+            )
+        )
     return Findings(checks, data)
 
 
-WINDOW = Part("window", "draft window off, 2048 and 512 at 6k context", ("window-off", "window-2048", "window-512"), run)
+WINDOW = Part(
+    "window",
+    "draft window off, 2048 and 512 at 6k context, and 512 with the ring",
+    ("window-off", "window-2048", "window-512", "window-512-ring"),
+    run,
+    timed=True,
+)
