@@ -76,7 +76,7 @@ def change(current: Settings, limits: Limits, name: str, value: float) -> Settin
     return replace(current, window=number)
 
 
-def request_refusal(custom: Mapping[str, object] | None, limits: Limits) -> str:
+def request_refusal(custom: object, limits: Limits) -> str:
     """Why a request's own settings cannot be, or an empty text."""
     try:
         own(custom, Settings(limits.budget, limits.topk, 0), limits)
@@ -85,14 +85,16 @@ def request_refusal(custom: Mapping[str, object] | None, limits: Limits) -> str:
     return ""
 
 
-def own(custom: Mapping[str, object] | None, current: Settings, limits: Limits) -> tuple[int, int]:
-    """Budget and top-k of one request; budget 0 is *no speculation*.
+def own(custom: object, current: Settings, limits: Limits) -> tuple[int, int]:
+    """Budget and top-k of one request; budget 0 is *no speculation*. ``custom`` is what the client sent, of whatever kind.
 
     Raises:
-        ValueError: a value of ``custom`` is of the wrong kind or out of bounds.
+        ValueError: ``custom`` or a value in it is of the wrong kind or out of bounds.
     """
     budget, topk, speculative = current.budget, current.topk, current.speculation
-    if custom:
+    if custom is not None:
+        if not isinstance(custom, Mapping):  # SGLang lets any JSON through to the scheduler
+            raise ValueError(f"custom_params is an object, not {type(custom).__name__}")
         for key in REQUEST_KEYS:
             given = custom.get(key)
             if given is None:

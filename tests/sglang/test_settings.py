@@ -75,7 +75,10 @@ def test_a_request_may_speculate_while_the_server_does_not() -> None:
         ({"ddtree_budget": True}, "whole number"),
         ({"ddtree_topk": "4"}, "whole number"),
         ({"speculative": "yes"}, "true or false"),
+        ("ddtree_budget", "an object, not str"),
+        ([], "an object, not list"),
+        (True, "an object, not bool"),
     ],
 )
-def test_a_requests_bad_value_is_refused_in_words(custom: dict[str, object], words: str) -> None:
+def test_a_requests_bad_value_is_refused_in_words(custom: object, words: str) -> None:
     assert words in settings.request_refusal(custom, LIMITS)
