@@ -88,6 +88,7 @@ _UNSUPPORTED: tuple[tuple[str, object, str], ...] = (
     ("speculative_adaptive", False, "--speculative-adaptive (set the budget with --speculative-ddtree-budget)"),
     ("speculative_accept_threshold_single", 1.0, "--speculative-accept-threshold-single (it changes the target's answers)"),
     ("speculative_accept_threshold_acc", 1.0, "--speculative-accept-threshold-acc (it changes the target's answers)"),
+    ("enable_strict_thinking", False, "--enable-strict-thinking (it is a grammar, which no tree's nodes are held to)"),
     ("enable_dp_attention", False, "--enable-dp-attention"),
     ("enable_two_batch_overlap", False, "--enable-two-batch-overlap"),
     ("enable_pdmux", False, "--enable-pdmux"),

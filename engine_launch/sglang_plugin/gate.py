@@ -150,6 +150,7 @@ RUNNING: tuple[Need, ...] = (
         _S + "managers.utils:GenerationBatchResult",
         ("logits_output", "next_token_ids", "accept_lens", "next_draft_input", "speculative_num_draft_tokens", "new_seq_lens"),
     ),
+    Need(_S + "managers.schedule_batch:Req.update_finish_state", ("new_accepted_len",)),
     Need(_S + "managers.scheduler:Scheduler.set_internal_state", ("recv_req",)),
     Need(_S + "managers.scheduler:Scheduler.get_internal_state", ("recv_req",)),
     Need(_S + "managers.scheduler:Scheduler.init_metrics_reporter"),

@@ -23,6 +23,7 @@ def install() -> None:
     if _installed:
         return
     _installed = True
+    from sglang.srt.managers.schedule_batch import Req
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.mem_cache import allocation_sizing
     from sglang.srt.model_executor.pool_configurator import DefaultPoolConfigurator
@@ -35,6 +36,7 @@ def install() -> None:
     _replace(dflash_utils, "scale_kv_cell_size_per_token_for_dflash", _token_bytes)
     _replace(DefaultPoolConfigurator, "calculate_pool_sizes", _pool_sizes)
     _replace(DecodeCudaGraphRunner, "get_spec_info", _graph_input)
+    _replace(Req, "update_finish_state", _finish)
     _replace(Scheduler, "set_internal_state", _set_state)
     _replace(Scheduler, "get_internal_state", _get_state)
     _replace(Scheduler, "init_metrics_reporter", _start_metrics)
@@ -97,11 +99,29 @@ def _lengthen_tail(scheduler: Any) -> None:
     cache.swa_reprefill_tail_tokens = lambda: worker.prefix_tail(own())
 
 
+def _finish(original: Callable[..., None], req: Any, new_accepted_len: int = 1) -> None:
+    """Let a stop that comes before the last token allowed win when one commit holds both.
+
+    SGLang looks at ``max_new_tokens`` first, and would give out what follows the stop, with the reason *length*; plain decoding
+    never gets so far. So the tokens before the last one allowed are looked at alone first.
+    """
+    over = len(req.output_ids) - req.sampling_params.max_new_tokens
+    earlier = new_accepted_len - over - 1
+    if over >= 0 and earlier > 0 and not req.finished() and not req.to_finish:
+        late = req.output_ids[-over - 1 :]
+        del req.output_ids[-over - 1 :]
+        original(req, earlier)
+        req.output_ids.extend(late)
+    original(req, new_accepted_len)
+
+
 def request_refusal(req: Any, limits: Any) -> str | None:
     """Why DDTREE cannot serve a request, in words for a 400, or ``None``."""
     params = req.sampling_params
     if req.return_logprob:
         return "DDTREE speculative decoding does not support return_logprob."
+    if getattr(req, "return_hidden_states", False):
+        return "DDTREE speculative decoding does not support return_hidden_states."
     penalties = (
         ("frequency_penalty", params.frequency_penalty, 0.0),
         ("presence_penalty", params.presence_penalty, 0.0),
@@ -112,7 +132,8 @@ def request_refusal(req: Any, limits: Any) -> str | None:
         if value != neutral:
             return (
                 f"DDTREE speculative decoding does not support {name} (it is {value}): it depends on the path through the tree. "
-                "Leave it out."
+                "Leave it out; if the request has none, it comes from the model's generation_config.json: then start the server "
+                "with --sampling-defaults openai."
             )
     if any((params.json_schema, params.regex, params.ebnf, params.structural_tag)) or getattr(req, "grammar", None):
         return "DDTREE speculative decoding does not support grammars (json_schema, regex, ebnf, structural_tag)."

@@ -11,6 +11,9 @@ from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMo
 from sglang.srt.speculative.dflash_info import DFlashVerifyInput
 from torch import Tensor
 
+_ROWS_AT_ONCE = 512
+"""Rows that are drawn together: sorting takes seven times their probabilities' memory, 2.3 GB for these at 160,000 tokens."""
+
 
 @dataclass
 class TreeVerifyInput(DFlashVerifyInput):  # type: ignore[misc]
@@ -56,13 +59,23 @@ def choose(logits: Tensor, sampling_info: Any, width: int, tp_group: Any = None)
     best = torch.argmax(logits, dim=-1).view(-1, width)
     if sampling_info is None or sampling_info.is_all_greedy:
         return best
+    parts = [_draw(logits, sampling_info, width, begin) for begin in range(0, logits.shape[0], _ROWS_AT_ONCE)]
+    drawn = torch.cat(parts).view(-1, width)
+    if tp_group is not None:
+        drawn = tp_group.broadcast(drawn, src=0)
+    return torch.where((sampling_info.top_ks <= 1)[:, None], best, drawn)
+
+
+def _draw(logits: Tensor, sampling_info: Any, width: int, begin: int) -> Tensor:
+    """One token, int64, for each of the rows from ``begin`` on, at most ``_ROWS_AT_ONCE`` of them."""
+    rows = slice(begin, begin + _ROWS_AT_ONCE)
 
     def per_node(values: Tensor) -> Tensor:
-        return torch.repeat_interleave(values, width, dim=0)
+        return torch.repeat_interleave(values, width, dim=0)[rows]
 
-    probabilities = torch.softmax(logits.float() / per_node(sampling_info.temperatures), dim=-1)
+    probabilities = torch.softmax(logits[rows].float() / per_node(sampling_info.temperatures), dim=-1)
     if sampling_info.need_top_k_sampling or sampling_info.need_top_p_sampling or sampling_info.need_min_p_sampling:
-        drawn = top_k_top_p_min_p_sampling_from_probs_torch(
+        drawn: Tensor = top_k_top_p_min_p_sampling_from_probs_torch(
             probabilities,
             per_node(sampling_info.top_ks),
             per_node(sampling_info.top_ps),
@@ -71,14 +84,10 @@ def choose(logits: Tensor, sampling_info: Any, width: int, tp_group: Any = None)
             None,
             None,
         )
-    else:
-        # The exponential race: the same distribution as multinomial, without its check on the host.
-        race = torch.empty_like(probabilities).exponential_().clamp_min_(torch.finfo(torch.float32).tiny)
-        drawn = torch.argmax(probabilities / race, dim=-1)
-    drawn = drawn.to(torch.int64).view(-1, width).contiguous()
-    if tp_group is not None:
-        drawn = tp_group.broadcast(drawn, src=0)
-    return torch.where((sampling_info.top_ks <= 1)[:, None], best, drawn)
+        return drawn.to(torch.int64)
+    # The exponential race: the same distribution as multinomial, without its check on the host.
+    race = torch.empty_like(probabilities).exponential_().clamp_min_(torch.finfo(torch.float32).tiny)
+    return torch.argmax(probabilities / race, dim=-1)
 
 
 class VerifyGraphs:
@@ -98,9 +107,13 @@ class VerifyGraphs:
             return
         self._by_width[widths[-1]] = widest
         for width in reversed(widths[:-1]):
-            self._by_width[width] = DecodeCudaGraphRunner(
+            runner = DecodeCudaGraphRunner(
                 model_runner, attn_backend=model_runner.attn_backend, speculative_num_draft_tokens=width
             )
+            # With an expert all-to-all SGLang captures only batches whose rows divide by the ranks, so that a width may get
+            # larger batches than the widest, whose buffers it would outgrow. It then runs without a graph.
+            if runner.max_bs <= widest.max_bs:
+                self._by_width[width] = runner
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -111,6 +124,14 @@ class VerifyGraphs:
         self._runner.decode_cuda_graph_runner = self._by_width.get(width)
 
 
+def read_every_mask(attn_backend: Any) -> None:
+    """Turn off the verify kernel for chains (AMD gfx95, off by default), which takes every mask for a causal one.
+
+    SGLang uses it where EAGLE's top-k is 1, which it also is for DDTREE.
+    """
+    attn_backend.use_verify_splitkv = False
+
+
 def share_graph_buffers(attn_backend: Any) -> None:
     """Let the first ``init_cuda_graph_state`` of this backend be the only one, and make its buffers no larger than needed.
 
@@ -118,7 +139,12 @@ def share_graph_buffers(attn_backend: Any) -> None:
     graphs hold addresses of. The index buffer holds one entry per committed token of each request, but SGLang sizes it per
     *row* of the pass: 65 times too large for a tree of 64. The buffers of the decode kernel, which a verify pass never
     calls, are sized per row too (gigabytes with MLA), so they are given one row per request.
+
+    A request whose last token fits into its context is in one more round before the scheduler knows that it has ended, and
+    that round begins beyond the context. Stock's buffers are large enough by their waste; these, and the mask's, are made for
+    all that a request's row of the slot table holds.
     """
+    attn_backend.max_context_len = max(attn_backend.max_context_len, int(attn_backend.req_to_token.shape[1]))
     allocate = attn_backend.init_cuda_graph_state
     allocated = False
 

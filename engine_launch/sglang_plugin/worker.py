@@ -37,7 +37,7 @@ from engine_launch.sglang_plugin.metrics import TreeMetrics
 from engine_launch.sglang_plugin.options import Limits, Options
 from engine_launch.sglang_plugin.ring import DraftRing, PrefillRows
 from engine_launch.sglang_plugin.stages import StageClock
-from engine_launch.sglang_plugin.verify import TreeVerifyInput, VerifyGraphs, choose, share_graph_buffers
+from engine_launch.sglang_plugin.verify import TreeVerifyInput, VerifyGraphs, choose, read_every_mask, share_graph_buffers
 
 _logger = logging.getLogger(__name__)
 _NO_WINDOW = settings.MAX_WINDOW << 8
@@ -166,6 +166,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
             )
         if self._need_mamba_verify_commit:
             raise ValueError("DDTREE does not work with recurrent layers (Mamba, linear attention): a tree has no one state.")
+        read_every_mask(backend)
         share_graph_buffers(backend)
 
     def init_cuda_graphs(self) -> None:

@@ -38,6 +38,7 @@ def test_arguments_that_fit_are_not_refused() -> None:
         ({"enable_deterministic_inference": True}, "--enable-deterministic-inference"),
         ({"speculative_use_rejection_sampling": True}, "--speculative-use-rejection-sampling"),
         ({"speculative_accept_threshold_acc": 0.9}, "--speculative-accept-threshold-acc"),
+        ({"enable_strict_thinking": True}, "--enable-strict-thinking"),
         ({"enable_dp_attention": True}, "--enable-dp-attention"),
         ({"pp_size": 2}, "--pp-size"),
         ({"disaggregation_mode": "decode"}, "--disaggregation-mode"),
@@ -62,7 +63,7 @@ def test_an_attention_backend_without_tree_masks_is_named() -> None:
     assert "(it is fa3/triton)" in refusal(arguments(), ("fa3", "triton"))
 
 
-def request(return_logprob: bool = False, **params: object) -> SimpleNamespace:
+def request(return_logprob: bool = False, return_hidden_states: object = False, **params: object) -> SimpleNamespace:
     neutral: dict[str, object] = {
         "frequency_penalty": 0.0,
         "presence_penalty": 0.0,
@@ -75,7 +76,11 @@ def request(return_logprob: bool = False, **params: object) -> SimpleNamespace:
         "sampling_seed": None,
         "custom_params": None,
     }
-    return SimpleNamespace(return_logprob=return_logprob, sampling_params=SimpleNamespace(**{**neutral, **params}))
+    return SimpleNamespace(
+        return_logprob=return_logprob,
+        return_hidden_states=return_hidden_states,
+        sampling_params=SimpleNamespace(**{**neutral, **params}),
+    )
 
 
 def test_an_ordinary_request_is_admitted() -> None:
@@ -87,13 +92,16 @@ def test_an_ordinary_request_is_admitted() -> None:
     ("params", "words"),
     [
         ({"return_logprob": True}, "return_logprob"),
+        ({"return_hidden_states": "last"}, "return_hidden_states"),
         ({"frequency_penalty": 0.5}, "frequency_penalty (it is 0.5)"),
         ({"presence_penalty": -1.0}, "presence_penalty"),
         ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"repetition_penalty": 1.1}, "--sampling-defaults openai"),
         ({"min_new_tokens": 4}, "min_new_tokens"),
         ({"regex": "a+"}, "grammars"),
         ({"sampling_seed": 3}, "sampling_seed"),
         ({"custom_params": {"ddtree_budget": 999}}, "the tree budget is 999"),
+        ({"custom_params": "budget 4"}, "custom_params is an object, not str"),
     ],
 )
 def test_what_would_be_wrong_at_a_node_is_refused_at_admission(params: dict[str, object], words: str) -> None:

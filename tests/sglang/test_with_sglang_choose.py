@@ -10,6 +10,7 @@ import torch
 from scipy.stats import chi2
 
 from engine_launch import tree as reference
+from engine_launch.sglang_plugin import verify
 from engine_launch.sglang_plugin.verify import choose
 
 VOCABULARY, DEPTH, DRAWS = 5, 3, 20_000
@@ -119,3 +120,16 @@ def test_greedy_requests_take_the_best_token_also_beside_others() -> None:
     info.need_top_k_sampling = True
     assert torch.equal(choose(logits, info, 7)[0], logits.view(2, 7, -1)[0].argmax(-1))
     assert torch.equal(choose(logits, None, 7), logits.view(2, 7, -1).argmax(-1))
+
+
+@pytest.mark.parametrize("top_k", [1 << 30, 3])
+def test_rows_that_are_drawn_in_parts_keep_their_own_settings(top_k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "_ROWS_AT_ONCE", 4)
+    logits = torch.randn(3 * 7, VOCABULARY)
+    info = sampling(1e-4, top_k, count=3)  # so cold that a draw is the best token
+    info.temperatures[1] = 1e4
+    drawn = choose(logits, info, 7)
+    best = logits.view(3, 7, -1).argmax(-1)
+    assert torch.equal(drawn[[0, 2]], best[[0, 2]])
+    assert drawn.shape == (3, 7)
+    assert drawn.dtype == torch.int64

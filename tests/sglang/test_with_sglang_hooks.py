@@ -26,7 +26,7 @@ from engine_launch.sglang_plugin.options import Options
 from engine_launch.sglang_plugin.ring import DraftRing
 from engine_launch.sglang_plugin.settings import Settings
 from engine_launch.sglang_plugin.stages import StageClock
-from engine_launch.sglang_plugin.verify import share_graph_buffers
+from engine_launch.sglang_plugin.verify import VerifyGraphs, share_graph_buffers
 from engine_launch.spec.draft_pool import KvShape
 
 
@@ -203,24 +203,62 @@ def test_a_prefix_hit_leaves_the_rings_window_to_be_computed(scheduler: SimpleNa
 
 def test_sizes_of_a_batch_come_from_the_settings_and_the_requests(scheduler: SimpleNamespace) -> None:
     worker = scheduler.draft_worker
-    customs = (None, {"ddtree_budget": 3, "__req__": object()}, {"speculative": False}, {"ddtree_budget": 999})
+    customs = (None, {"ddtree_budget": 3, "__req__": object()}, {"speculative": False}, {"ddtree_budget": 999}, "abc")
     reqs = [SimpleNamespace(sampling_params=SimpleNamespace(custom_params=custom)) for custom in customs]
     sizes = worker._tree_sizes(reqs)
-    assert sizes == ((16, 4), (3, 4), (0, 4), (16, 4))
+    assert sizes == ((16, 4), (3, 4), (0, 4), (16, 4), (16, 4)), "a request that admission refused may be in a batch once more"
     budgets, topks = worker._size_tensors(sizes)
-    assert budgets.tolist() == [16, 3, 0, 16]
+    assert budgets.tolist() == [16, 3, 0, 16, 16]
     assert topks.dtype == torch.int32
     assert worker._size_tensors(sizes)[0] is budgets, "kept while the batch stays"
 
 
 def test_graph_buffers_are_made_once_and_per_request() -> None:
     made: list[tuple[int, int, int]] = []
-    backend = SimpleNamespace(max_context_len=100, device="cpu")
+    backend = SimpleNamespace(max_context_len=100, device="cpu", req_to_token=torch.zeros(9, 134))
     backend.init_cuda_graph_state = lambda bs, rows, kv_indices_buf: made.append((bs, rows, kv_indices_buf.numel()))
     share_graph_buffers(backend)
     backend.init_cuda_graph_state(8, 8 * 65)
     backend.init_cuda_graph_state(8, 8 * 17)
-    assert made == [(8, 8, 800)]
+    assert made == [(8, 8, 8 * 134)]
+    assert backend.max_context_len == 134, "the mask, too, holds a round that begins beyond the context"
+
+
+def test_a_width_with_larger_batches_than_the_widest_has_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    def runner(_: Any, attn_backend: Any, speculative_num_draft_tokens: int) -> SimpleNamespace:
+        return SimpleNamespace(max_bs=50 if speculative_num_draft_tokens == 16 else 48)
+
+    monkeypatch.setattr("sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner", runner)
+    target = SimpleNamespace(attn_backend=None, decode_cuda_graph_runner=SimpleNamespace(max_bs=48))
+    graphs = VerifyGraphs(target, (1, 16, 33))
+    assert graphs.widths == (1, 33)
+    graphs.use(16)
+    assert target.decode_cuda_graph_runner is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "commit", "length", "reason"),
+    [
+        ([5, 6, 2, 7, 8], 5, 3, "matched"),  # the stop comes before the last token allowed
+        ([5, 6, 7, 2, 8], 5, 4, "length"),  # the stop is the last one: as in plain decoding
+        ([5, 6, 7, 8, 2], 5, 4, "length"),
+        ([5, 6, 7, 2], 1, 4, "length"),
+        ([5, 6, 2], 2, 3, "matched"),
+        ([5, 6, 7], 2, None, None),
+    ],
+)
+def test_a_stop_before_the_last_token_allowed_ends_an_answer(
+    tokens: list[int], commit: int, length: int | None, reason: str | None
+) -> None:
+    req = Req("r", "", [1], SamplingParams(max_new_tokens=4, stop_token_ids={2}), vocab_size=100)
+    req.sampling_params.normalize(None)
+    req.output_ids.extend(tokens)
+    hooks._finish(Req.update_finish_state, req, commit)
+    assert list(req.output_ids) == tokens
+    assert req.finished_len == length
+    assert (req.finished_reason.to_json()["type"] if reason else req.finished_reason) == (
+        "stop" if reason == "matched" else reason
+    )
 
 
 def test_a_request_near_the_contexts_end_has_room_for_two_passes() -> None:
