@@ -14,6 +14,7 @@ from engine_launch.spec.flags import BY_SPELLING, Kind
 ATTENTION_FLAGS: tuple[str, ...] = ("--attention-backend", "--prefill-attention-backend", "--decode-attention-backend")
 _REFUSED_SWITCHES: tuple[str, ...] = (
     "--enable-deterministic-inference",
+    "--enable-strict-thinking",
     "--speculative-use-rejection-sampling",
     "--speculative-adaptive",
     "--enable-dp-attention",

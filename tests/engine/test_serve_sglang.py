@@ -81,6 +81,7 @@ def test_a_drafter_for_another_target_is_refused(tmp_path: Path) -> None:
         ("{} --decode-attention-backend fa3", "--decode-attention-backend is fa3, give triton"),
         ("--speculative-algorithm DDTREE --speculative-draft-model-path d", "give --attention-backend triton"),
         ("{} --enable-deterministic-inference", "does not work with --enable-deterministic-inference"),
+        ("{} --enable-strict-thinking", "does not work with --enable-strict-thinking"),
         ("{} --pp-size 2", "--pp-size above 1"),
         ("{} --speculative-draft-window-size 4", "below the block size 8"),
         ("{} --speculative-dflash-draft-window-size 4", "below the block size 8"),
