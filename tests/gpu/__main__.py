@@ -158,6 +158,11 @@ def _within(part: Part, context: Context, seconds: float) -> PartResult:
         if receiver.poll(ENDING_SECONDS):
             return PartResult.from_json(receiver.recv())
         return _not_run(part, f"out of time after {seconds:.0f} s")
+    except OutOfTime:
+        # The run is to end: first let the part clear up.
+        process.terminate()
+        process.join(ENDING_SECONDS)
+        raise
     except EOFError:
         return _not_run(part, f"its process ended with code {process.exitcode}")
     finally:

@@ -10,6 +10,7 @@
 # STORE (default /tmp/ddtree-gpu) holds everything; DEVICE (default 0) is the one GPU, DEVICES (default 0,1) are all of them.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
 store=${STORE:-/tmp/ddtree-gpu}
 work=$store/lanes
 runner=${RUNNER:-python3 -m tests.gpu run}
@@ -24,9 +25,9 @@ lane() {
     # The lane's own process group is led by this shell; stop reaches it by its number.
     echo "$BASHPID" > "$work/running/$name"
     trap 'rm -f "$work/running/$name"' EXIT
-    cd "$here/../.."
+    cd "$root"
     $runner "$parts" --out "$work/results" --logs "$work/logs/$name" --store "$store" --devices "$devices" --first-port "$port" \
-      --turns "$work/turns" --seconds "$seconds" --part-seconds "${PART_SECONDS:-420}" --scale "${SCALE:-1}" \
+      --turns "$work/turns" --seconds "$seconds" --part-seconds "${PART_SECONDS:-540}" --scale "${SCALE:-1}" \
       > "$work/logs/$name.log" 2>&1 || true
   ) &
 }
@@ -34,11 +35,11 @@ lane() {
 one_gpu() {
   local device=${DEVICE:-0}
   # Not timed, all at once. The first lane is the one that takes longest.
-  lane fp32 "$device" 30200 "${UNTIMED_SECONDS:-560}" smoke,requests,faults,hot,equality
-  lane moe "$device" 30400 "${UNTIMED_SECONDS:-560}" moe
-  lane console "$device" 30600 "${UNTIMED_SECONDS:-560}" console
-  lane draws "$device" 30700 "${UNTIMED_SECONDS:-560}" refusals,temperature
-  lane start "$device" 30900 "${UNTIMED_SECONDS:-560}" starting
+  lane fp32 "$device" 30200 "${UNTIMED_SECONDS:-700}" smoke,requests,faults,hot,equality
+  lane moe "$device" 30400 "${UNTIMED_SECONDS:-700}" moe
+  lane console "$device" 30600 "${UNTIMED_SECONDS:-700}" console
+  lane draws "$device" 30700 "${UNTIMED_SECONDS:-700}" refusals,temperature,equality-single
+  lane start "$device" 30900 "${UNTIMED_SECONDS:-700}" starting
   # Ends with a timed part, whose turn comes when the lanes above have ended.
   lane bf16 "$device" 31000 1100 suites,rescored,mixed,speed
   sleep "${LATER_SECONDS:-130}"
@@ -47,7 +48,9 @@ one_gpu() {
   # Needs the memory that the console's two servers have now.
   local waited=0
   while [ -e "$work/running/console" ] && [ "$waited" -lt "${CONSOLE_SECONDS:-240}" ]; do sleep 1 && waited=$((waited + 1)); done
-  lane window "$device" 31600 900 window
+  # The part called pool takes port 32100 for servers of its own.
+  lane window "$device" 31600 900 window,pool
+  lane ring "$device" 32400 "${UNTIMED_SECONDS:-700}" ring
   wait
 }
 
@@ -57,10 +60,15 @@ all_gpus() {
   wait
 }
 
-# in_background FUNCTION: this script again in a session of its own, which is not ended with the command that began it.
+# in_background FUNCTION: this script again in a session of its own, which is not ended with the command that began it. It runs from
+# a copy of the tree, because the tree may be brought anew with every command.
 in_background() {
+  local tree
+  tree=$(mktemp -d "$work/tree.XXXX")
+  tar -C "$root" --exclude='*.safetensors' --exclude=__pycache__ -cf - tests/__init__.py tests/gpu engine_launch dflash_console \
+    themes $(cd "$root" && ls .gpu/wheel/COMMIT 2> /dev/null) | tar -C "$tree" -xf -
   touch "$work/running/.$1"
-  setsid nohup bash "$here/lanes.sh" "$1" > "$work/logs/$1.log" 2>&1 < /dev/null &
+  PYTHONPATH="${PYTHONPATH//"$root"/"$tree"}" setsid nohup bash "$tree/tests/gpu/lanes.sh" "$1" > "$work/logs/$1.log" 2>&1 < /dev/null &
 }
 
 busy() { ls -A "$work/running"; }

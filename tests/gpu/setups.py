@@ -185,7 +185,13 @@ SETUPS: Mapping[str, Callable[[Path], ServerSpec]] = MappingProxyType(
         "dense-chain": _dense("dense-chain", False),
         "dense-tree": _dense("dense-tree", True),
         "self-test": _smollm(
-            "self-test", lambda d: (*graphs(1, 4), *tree_flags(d, widths="9,17", most=16), "--ddtree-self-test"), HOOKS
+            "self-test",
+            lambda d: (
+                *graphs(1, 4),
+                *tree_flags(d, widths="9,17", most=16),
+                "--ddtree-self-test",
+                "--speculative-draft-window-size=2048",
+            ),
         ),
     }
 )

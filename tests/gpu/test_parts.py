@@ -49,7 +49,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
     engine.close()
 
 
-@pytest.mark.parametrize("name", ["equality", "smoke", "hot"])
+@pytest.mark.parametrize("name", ["equality", "equality-single", "smoke", "hot"])
 def test_a_part_finds_equal_texts(context: Context, name: str) -> None:
     result = run_part(PARTS[name], context)
     assert [check for check in result.checks if check.verdict not in (Verdict.MET, Verdict.SHOWN)] == []

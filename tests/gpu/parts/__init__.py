@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from tests.gpu.context import Part
 from tests.gpu.parts.console import CONSOLE
-from tests.gpu.parts.equality import EQUALITY, SMOKE
+from tests.gpu.parts.equality import EQUALITY, SINGLE, SMOKE
 from tests.gpu.parts.faults import FAULTS
 from tests.gpu.parts.hot import HOT, REQUESTS
 from tests.gpu.parts.mixed import MIXED
@@ -25,7 +25,7 @@ PARTS: Mapping[str, Part] = MappingProxyType(
     {
         part.name: part
         for part in (
-            SMOKE, EQUALITY, FAULTS, HOT, REQUESTS, TEMPERATURE, REFUSALS, RESCORED,
+            SMOKE, EQUALITY, SINGLE, FAULTS, HOT, REQUESTS, TEMPERATURE, REFUSALS, RESCORED,
             SUITES, STARTING, SPEED, SPLIT, WINDOW, RING_PART, POOL, MIXED, MOE, COST, CONSOLE, PARALLEL, PARALLEL_MOE,
         )
     }

@@ -92,9 +92,12 @@ def _equal_text(a: Sequence[Answer], b: Sequence[Answer]) -> str:
 
 def run(context: Context) -> Findings:
     prompts = held_out(context.store, "code", "chat")
-    checks, data = grid(context, prompts[: context.share_of(64)], context.share_of(128, 8), 8)
-    more, single = grid(context, prompts[20 : 20 + context.share_of(8)], context.share_of(64, 8), 1)
-    return Findings([*checks, *more], {"batch_8": data, "batch_1": single})
+    return Findings(*grid(context, prompts[: context.share_of(64)], context.share_of(128, 8), 8))
+
+
+def single(context: Context) -> Findings:
+    prompts = held_out(context.store, "code", "chat")
+    return Findings(*grid(context, prompts[20 : 20 + context.share_of(8)], context.share_of(64, 8), 1))
 
 
 def smoke(context: Context) -> Findings:
@@ -112,5 +115,6 @@ def smoke(context: Context) -> Findings:
     return Findings(checks, {"text": plain[0].text[:300]})
 
 
-EQUALITY = Part("equality", "greedy fp32 grid against plain decoding", (TREE, PLAIN), run)
+EQUALITY = Part("equality", "greedy fp32 grid against plain decoding, batch 8", (TREE, PLAIN), run)
+SINGLE = Part("equality-single", "the same, batch 1", (TREE, PLAIN), single)
 SMOKE = Part("smoke", "a few settings against plain decoding in place", (TREE,), smoke)
