@@ -83,9 +83,9 @@ class SeedSource:
             self._follow_ups.append(tokens + NEXT_USER)
 
 
-def answer_all(decoder: SlotDecoder, prompts: list[tuple[int, ...]], answer_limit: int) -> list[Record]:
-    """Greedy answers to complete ``prompts``, in their order. There must be a slot for each."""
-    seeds = [Seed(p, False, len(p), 0.0, 0.0, answer_limit, 0) for p in prompts]
+def answer_all(decoder: SlotDecoder, prompts: list[tuple[int, ...]], answer_limit: int, temperature: float = 0.0) -> list[Record]:
+    """Answers to complete ``prompts``, in their order, greedy by default. There must be a slot for each."""
+    seeds = [Seed(p, False, len(p), 0.0, temperature, answer_limit, 0) for p in prompts]
     decoder.load(list(range(len(seeds))), seeds)
     while bool((decoder.phase[: len(seeds)] == ANSWER).any()):
         decoder.run(STEPS_BETWEEN_REFILLS)

@@ -1,0 +1,102 @@
+"""What is measured of a drafter: every combination of held-out set, temperature, windows, chain and trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from engine_launch.training.dataset import Sequences
+from engine_launch.training.drafter import Drafter
+from engine_launch.training.heldout import HeldOutSet
+from engine_launch.training.replay import ChainResult, Drafts, Windows, by_context, draft_everywhere
+from engine_launch.training.target import TargetForward
+
+CONTEXT_BOUNDS = (256, 512, 1024, 2048, 4096)
+"""Tokens before a round's anchor by which rounds are told apart."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A tree's size; a chain is ``None`` wherever one of these is meant."""
+
+    budget: int
+    topk: int
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a measurement is of."""
+
+    held_out: HeldOutSet
+    temperature: float
+    windows: Windows
+    tree: Tree | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The rounds of one combination."""
+
+    whole: ChainResult
+    by_context: tuple[ChainResult, ...]
+    """By :data:`CONTEXT_BOUNDS`."""
+
+
+Measures = dict[Key, Measured]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which combinations. Trees are measured in every budget and top-k with the windows as trained, and in :attr:`usual`
+    wherever else; windows at the first temperature only."""
+
+    budgets: tuple[int, ...]
+    topks: tuple[int, ...]
+    windows: tuple[Windows, ...]
+    """Besides those as trained."""
+    usual: Tree
+
+    @property
+    def trees(self) -> tuple[Tree, ...]:
+        """All trees of the windows as trained."""
+        return tuple(
+            Tree(b, k) for k in sorted({*self.topks, self.usual.topk}) for b in sorted({*self.budgets, self.usual.budget})
+        )
+
+
+def measure(
+    drafter: Drafter,
+    forward: TargetForward,
+    name: HeldOutSet,
+    temperature: float,
+    answers: Sequences,
+    wanted: Wanted,
+    first: bool,
+) -> Iterator[tuple[Key, Measured]]:
+    """Everything that is ``wanted`` of one set's answers at one temperature, the ``first`` of them or another one."""
+    trained = Windows.trained(drafter)
+    longest = int(answers.lengths.max())
+    # Windows that a set's texts never reach are all the same to it, and drafted once.
+    known: dict[Windows, list[tuple[Tree | None, Measured]]] = {}
+    for windows in (trained, *(wanted.windows if first else ())):
+        within = windows.within(longest)
+        if within not in known:
+            trees = wanted.trees if windows == trained else (wanted.usual,)
+            drafts = draft_everywhere(drafter, forward, answers, max(tree.topk for tree in trees), windows)
+            known[within] = list(_rounds(drafter, drafts, trees))
+        for tree, measured in known[within]:
+            if windows == trained or tree in (None, wanted.usual):
+                yield Key(name, temperature, windows, tree), measured
+
+
+def _rounds(drafter: Drafter, drafts: Drafts, trees: tuple[Tree, ...]) -> Iterator[tuple[Tree | None, Measured]]:
+    accepted: dict[Tree | None, Tensor] = {None: drafts.of_chain()}
+    for topk in {tree.topk for tree in trees}:
+        budgets = [tree.budget for tree in trees if tree.topk == topk]
+        accepted |= {Tree(b, topk): counts for b, counts in drafts.of_trees(budgets, topk).items()}
+    for tree, counts in accepted.items():
+        found = list(drafts.walk(counts))
+        parts = tuple(by_context(drafter, found, CONTEXT_BOUNDS))
+        yield tree, Measured(ChainResult.of(drafter, (n for _, n in found)), parts)
