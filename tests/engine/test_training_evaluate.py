@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from engine_launch.training import evaluate
+from engine_launch.training.dataset import read_sequences
 from engine_launch.training.drafter import Drafter, DrafterShape
 from engine_launch.training.heldout import HeldOutSet, slot_groups, write_prompts
 from engine_launch.training.replay import Windows, draft_everywhere
@@ -66,7 +67,7 @@ def test_one_command_measures_chain_trees_and_windows_at_both_temperatures(
 def test_the_figures_are_replay_s_and_answers_are_made_once(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(files, monkeypatch, "--sets", "chat", "--limit", "2")
     [greedy, _] = sorted((files / "answers").iterdir())
-    answers = evaluate.read_sequences([greedy])
+    answers = read_sequences([greedy])
     assert len(answers.lengths) == 2
     drafts = draft_everywhere(
         Drafter.load(files / "drafter"),
