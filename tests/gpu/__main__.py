@@ -32,6 +32,8 @@ from tests.gpu.servers import FIRST_PORT, Server, StartFailed, running
 from tests.gpu.setups import DEFAULT_STORE, setup
 from tests.gpu.turns import Turns
 
+START_SECONDS = 240.0
+"""For the servers of a run, all together."""
 ENDING_SECONDS = 30.0
 """For a part that was told to end."""
 INTRODUCTION = """\
@@ -116,17 +118,22 @@ def run_parts(
     """
     end, parts, attached = time.monotonic() + seconds, list(parts), dict(attached or {})
     out.mkdir(parents=True, exist_ok=True)
-    wanted = list(dict.fromkeys(name for part in parts for name in part.servers if name not in attached))
+    asked = (name for part in parts for name in (*part.servers, *part.optional))
+    wanted = list(dict.fromkeys(name for name in asked if name not in attached))
     known = {name: Server(name, Client(url), None) for name, url in attached.items()}
     failed = False
     before = signal.signal(signal.SIGTERM, _out_of_time)
     try:
         with Turns(turns) as turn:
             specs = [setup(name, store, len(devices)) for name in wanted]
-            start = running(specs, logs or out, seconds=seconds, first_port=first_port, devices=devices)
+            limit = min(seconds, START_SECONDS)
+            start = running(specs, logs or out, seconds=limit, first_port=first_port, devices=devices, tolerant=True)
             with start as started:
                 for part in parts:
-                    if not turn.take(alone=part.timed, until=end):
+                    absent = [name for name in part.servers if name not in known and name not in started]
+                    if absent:
+                        result = _not_run(part, f"not begun: {', '.join(absent)} did not start")
+                    elif not turn.take(alone=part.timed, until=end):
                         result = _not_run(part, "not begun: no time left")
                     else:
                         context = Context(store, {**known, **started}, scale, out, len(devices))

@@ -50,3 +50,5 @@ class Part:
     kind: str = "one GPU"
     timed: bool = False
     """It measures speed: nothing else of these checks may run beside it."""
+    optional: tuple[str, ...] = ()
+    """Servers that it can do without, when they do not start."""

@@ -86,6 +86,7 @@ def running(
     command: Callable[[ServerSpec, int], list[str]] = ServerSpec.command,
     first_port: int = FIRST_PORT,
     devices: Sequence[int] = (0,),
+    tolerant: bool = False,
 ) -> Iterator[dict[str, Server]]:
     """Start all of ``specs`` together; when the block ends, end them and whatever they started.
 
@@ -95,6 +96,7 @@ def running(
         command: what starts one; SGLang, unless a test says otherwise.
         first_port: of the first server; the others' are 100 apart.
         devices: GPUs that may be used; a server of one rank gets the first.
+        tolerant: go on with those that are ready, as long as there is one; what is wrong with the others is printed.
 
     Raises:
         StartFailed: one of them ended or was not ready in time.
@@ -119,7 +121,12 @@ def running(
                 )
             processes.append(process)
             servers[spec.name] = Server(spec.name, Client(f"http://127.0.0.1:{port}"), log)
-        _wait_ready(specs, processes, servers, seconds)
+        failures = _wait_ready(specs, processes, servers, seconds, tolerant)
+        for name, problem in failures.items():
+            print(f"  start failed: {problem}", flush=True)
+            del servers[name]
+        if failures and not servers:
+            raise StartFailed("no server is ready")
         yield servers
     finally:
         _end(processes)
@@ -131,22 +138,35 @@ def _end_with_parent() -> None:
 
 
 def _wait_ready(
-    specs: Sequence[ServerSpec], processes: Sequence[subprocess.Popen[bytes]], servers: Mapping[str, Server], seconds: float
-) -> None:
+    specs: Sequence[ServerSpec],
+    processes: Sequence[subprocess.Popen[bytes]],
+    servers: Mapping[str, Server],
+    seconds: float,
+    tolerant: bool,
+) -> dict[str, str]:
+    """Wait for all; when ``tolerant``, name → what is wrong with those that did not get ready."""
     begun = time.monotonic()
     waiting = dict(zip((spec.name for spec in specs), processes, strict=True))
+    failures: dict[str, str] = {}
     while waiting:
         for name, process in list(waiting.items()):
             log = servers[name].log
             assert log is not None
+            problem = None
             if READY in log.read_bytes():
                 del waiting[name]
                 print(f"  {name} ready after {time.monotonic() - begun:.0f} s", flush=True)
             elif process.poll() is not None:
-                raise StartFailed(f"server {name} ended with code {process.returncode}:\n{_log_end(log)}")
+                problem = f"server {name} ended with code {process.returncode}:\n{_log_end(log)}"
             elif time.monotonic() - begun > seconds:
-                raise StartFailed(f"server {name} was not ready after {seconds:.0f} s:\n{_log_end(log)}")
+                problem = f"server {name} was not ready after {seconds:.0f} s:\n{_log_end(log)}"
+            if problem is not None and not tolerant:
+                raise StartFailed(problem)
+            if problem is not None:
+                del waiting[name]
+                failures[name] = problem
         time.sleep(0.5)
+    return failures
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -44,7 +44,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
     target = tiny_target(torch.float64, vocab=VOCABULARY, context=512)
     engine = tiny_engine(target, tiny_drafter(target), tiny_settings(Algorithm.DDTREE), max_running=8)
     with serving(engine) as server:
-        names = {name for part in PARTS.values() for name in part.servers} | SPREAD.keys()
+        names = {name for part in PARTS.values() for name in (*part.servers, *part.optional)} | SPREAD.keys()
         yield Context(store, {name: Server(name, Client(server.url), None) for name in names}, scale=0.05)
     engine.close()
 

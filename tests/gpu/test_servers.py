@@ -57,6 +57,18 @@ def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path) -> N
         pass
 
 
+def test_a_tolerant_start_goes_on_with_those_that_are_ready(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = [spec("a", STARTS_A_CHILD), spec("b", ENDS)]
+    with running(both, tmp_path, seconds=30, command=command, tolerant=True) as servers:
+        assert list(servers) == ["a"]
+    assert "start failed: server b ended with code 3" in capsys.readouterr().out
+    with (
+        pytest.raises(StartFailed, match="no server is ready"),
+        running([spec("b", ENDS)], tmp_path, seconds=30, command=command, tolerant=True),
+    ):
+        pass
+
+
 def test_a_server_that_never_gets_ready_is_given_up(tmp_path: Path) -> None:
     with (
         pytest.raises(StartFailed, match="not ready after 1 s"),
