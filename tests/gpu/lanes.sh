@@ -63,12 +63,12 @@ all_gpus() {
 # in_background FUNCTION: this script again in a session of its own, which is not ended with the command that began it. It runs from
 # a copy of the tree, because the tree may be brought anew with every command.
 in_background() {
-  local tree
+  local tree path=${PYTHONPATH:-}
   tree=$(mktemp -d "$work/tree.XXXX")
   tar -C "$root" --exclude='*.safetensors' --exclude=__pycache__ -cf - tests/__init__.py tests/gpu engine_launch dflash_console \
     themes $(cd "$root" && ls .gpu/wheel/COMMIT 2> /dev/null) | tar -C "$tree" -xf -
   touch "$work/running/.$1"
-  PYTHONPATH="${PYTHONPATH//"$root"/"$tree"}" setsid nohup bash "$tree/tests/gpu/lanes.sh" "$1" > "$work/logs/$1.log" 2>&1 < /dev/null &
+  PYTHONPATH=${path//$root/$tree} setsid nohup bash "$tree/tests/gpu/lanes.sh" "$1" > "$work/logs/$1.log" 2>&1 < /dev/null &
 }
 
 busy() { ls -A "$work/running"; }
