@@ -11,7 +11,8 @@
 # Sizes and times can be set in the environment, see below. PYTHON names the interpreter.
 set -u
 if [ $# -ne 6 ]; then sed -n '2,12p' "$0" >&2; exit 2; fi
-model=$1 drafter=$2 pool=$3 held_out=$4 out=$5 all=$6
+model=$(realpath -m "$1") drafter=$(realpath -m "$2") pool=$(realpath -m "$3") held_out=$(realpath -m "$4") out=$(realpath -m "$5")
+all=$6
 python=${PYTHON:-python3}
 generation=${GENERATION:---seconds 150 --long-seconds 100 --long-slots 640 --seed 7}
 objective_seconds=${OBJECTIVE_SECONDS:-110}
@@ -21,8 +22,7 @@ compiled=${COMPILED---compile --flex}
 ending=${ENDING:-170} # seconds kept for measuring at the end
 waiting=${WAITING:-300} # seconds to wait for the files at most
 
-root=$(cd "$(dirname "$0")/../.." && pwd)
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+cd "$(dirname "$0")/../.." # Python takes its modules from the folder that it is started in.
 mkdir -p "$out/logs" "$out/trials" "$out/evaluation"
 echo $$ > "$out/pid"
 SECONDS=0
