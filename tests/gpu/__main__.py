@@ -109,14 +109,14 @@ def run_parts(
 
     Args:
         out: gets one result file a part.
-        seconds: a part that runs then is broken off, and those after it are not begun.
+        seconds: from the run's first turn on; a part that runs then is broken off, and those after it are not begun.
         part_seconds: what one part may take before it is broken off and the next begins.
         attached: servers that run already, by name.
         logs: gets the servers' logs; ``out`` unless given.
         devices: GPUs that may be used.
         turns: the file by which several runs take turns; see :class:`~tests.gpu.turns.Turns`.
     """
-    end, parts, attached = time.monotonic() + seconds, list(parts), dict(attached or {})
+    parts, attached = list(parts), dict(attached or {})
     out.mkdir(parents=True, exist_ok=True)
     asked = (name for part in parts for name in (*part.servers, *part.optional))
     wanted = list(dict.fromkeys(name for name in asked if name not in attached))
@@ -125,6 +125,8 @@ def run_parts(
     before = signal.signal(signal.SIGTERM, _out_of_time)
     try:
         with Turns(turns) as turn:
+            # From here on: a run that begins while another is alone does not lose that time.
+            end = time.monotonic() + seconds
             specs = [setup(name, store, len(devices)) for name in wanted]
             limit = min(seconds, START_SECONDS)
             start = running(specs, logs or out, seconds=limit, first_port=first_port, devices=devices, tolerant=True)
