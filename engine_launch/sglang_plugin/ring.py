@@ -33,6 +33,20 @@ class PrefillRows:
     """int64, one row of the pool for each of them; no row occurs twice."""
 
 
+@dataclass
+class _Prompt:
+    """A request that is being prefilled, or has not decoded yet."""
+
+    req: Any
+    end: int
+    """Tokens prefilled so far, cached ones included."""
+    first: int
+    hit: bool
+    """The prefix cache has found a part of it."""
+    tail: int = 0
+    """Of the tokens computed after a hit those that are counted."""
+
+
 class DraftRing:
     """Rows, what is in them, and counts of what prefix-cache hits cost. One per scheduler process."""
 
@@ -42,8 +56,8 @@ class DraftRing:
         self.rows = ring_rows(window, block)
         self.total = ring_total(window, block, requests)
         self.first = torch.zeros((requests + 1,), dtype=torch.int64, device=device)
-        self._unfinished: dict[int, tuple[Any, int]] = {}
-        """Entry → the request that was last prefilled there and how far, until it decodes."""
+        self._prompts: dict[int, _Prompt] = {}
+        """By entry, until the request decodes."""
         self.prefix_hits = 0
         self.tail_tokens = 0
         self.short_views = 0
@@ -68,14 +82,17 @@ class DraftRing:
         for req, prefix, extend in zip(reqs, prefix_lens, extend_lens, strict=True):
             entry, end = int(req.req_pool_idx), prefix + extend
             written = min(extend, self.window)
-            before = self._unfinished.get(entry)
-            if before is None or before[0] is not req or before[1] != prefix:
-                begun.append((entry, end - written))
-                self._count_hit(prefix, extend)
-            elif written < extend:
-                # The rest of a long prompt: what was written before this chunk's last window is too far back to be seen.
-                begun.append((entry, end - written))
-            self._unfinished[entry] = req, end
+            prompt = self._prompts.get(entry)
+            begins = prompt is None or prompt.req is not req or prompt.end != prefix
+            if prompt is None or begins:
+                prompt = self._prompts[entry] = _Prompt(req, end, end - written, prefix > 0)
+                self.prefix_hits += prompt.hit
+            # A later chunk that is longer than the window leaves a gap behind what was written before it.
+            if begins or written < extend:
+                prompt.first = end - written
+                begun.append((entry, prompt.first))
+            prompt.end = end
+            self._count_tail(prompt, extend)
             kept.append(torch.arange(offset + extend - written, offset + extend))
             rows.append(self.row(entry, 0) + torch.arange(end - written, end) % self.rows)
             offset += extend
@@ -90,16 +107,18 @@ class DraftRing:
 
     def decoded(self, reqs: Sequence[Any]) -> None:
         """These requests decode: from now on a prefill in their entries begins anew (after a retraction, say)."""
-        if self._unfinished:
+        if self._prompts:
             for req in reqs:
-                self._unfinished.pop(req.req_pool_idx, None)
+                prompt = self._prompts.pop(req.req_pool_idx, None)
+                if prompt is not None and prompt.hit:
+                    self.short_views += prompt.end - prompt.first < self.window
 
     def counts(self) -> dict[str, int]:
         """What prefix-cache hits have cost so far."""
         return {"prefix_hits": self.prefix_hits, "tail_tokens": self.tail_tokens, "short_views": self.short_views}
 
-    def _count_hit(self, prefix: int, extend: int) -> None:
-        if prefix > 0:
-            self.prefix_hits += 1
-            self.tail_tokens += min(extend, self.window)
-            self.short_views += extend < self.window
+    def _count_tail(self, prompt: _Prompt, extend: int) -> None:
+        if prompt.hit:
+            more = min(extend, self.window - prompt.tail)
+            prompt.tail += more
+            self.tail_tokens += more

@@ -130,8 +130,10 @@ def test_without_prefix_hits_the_whole_window_is_seen_from_the_first_round_on(pr
 def test_a_hit_that_leaves_the_tail_to_be_computed_costs_no_view_and_is_counted() -> None:
     server = Server(window=16, entries=2, seed=1)
     req = Request(number=1, req_pool_idx=1, length=50 - server.ring.tail)
-    server.prefill([(req, server.ring.tail)])
+    for chunk in (5, 8, 3):
+        server.prefill([(req, chunk)])
     assert server.look(req, 16) == 16
+    server.ring.decoded([req])
     assert server.ring.counts() == {"prefix_hits": 1, "tail_tokens": 16, "short_views": 0}
 
 
@@ -140,6 +142,7 @@ def test_a_hit_that_leaves_less_shows_less_until_the_window_has_passed() -> None
     req = Request(number=1, req_pool_idx=1, length=40)
     ring.prefill([req], [40], [3])
     assert int(ring.first[1]) == 40
+    ring.decoded([req])
     assert ring.counts() == {"prefix_hits": 1, "tail_tokens": 3, "short_views": 1}
 
 
