@@ -21,10 +21,19 @@ from typing import TypeVar
 import torch
 
 from engine_launch.training.command import run
-from engine_launch.training.dataset import Sequences, read_sequences, write_sequences
+from engine_launch.training.dataset import Sequences, read_sequences, to_sequences, write_sequences
 from engine_launch.training.drafter import Drafter
+from engine_launch.training.engine_answers import EngineAnswers
 from engine_launch.training.evaluation_tables import as_json, as_markdown
-from engine_launch.training.heldout import HeldOutSet, answer_set, read_answers, read_prompts
+from engine_launch.training.heldout import (
+    ANSWER_LIMIT,
+    HeldOutSet,
+    answer_set,
+    read_answers,
+    read_prompts,
+    turn_by_turn,
+    turns_of,
+)
 from engine_launch.training.measures import Key, Measures, Tree, Wanted, measure
 from engine_launch.training.replay import Windows
 from engine_launch.training.target import Target, TargetForward, load_target
@@ -56,12 +65,16 @@ def answers_to(target: Target, args: argparse.Namespace) -> Iterator[tuple[float
                 asked = repr((weights, rows, temperature, str(target.embedding.dtype), target.embedding.device.type))
                 known = hashlib.sha256(asked.encode()).hexdigest()[:12]
                 path = args.answers and args.answers / f"{name.value}-{temperature:g}-{known}.npz"
-                yield temperature, name, kept(path, partial(answered, target, rows, temperature))
+                yield temperature, name, kept(path, partial(answered, target, args.model, rows, temperature))
 
 
-def answered(target: Target, rows: list[tuple[int, ...]], temperature: float) -> Sequences:
-    torch.manual_seed(SEED)
-    return answer_set(target, rows, temperature)
+def answered(target: Target, model: Path, rows: list[tuple[int, ...]], temperature: float) -> Sequences:
+    """Answers to one set: from all slots at once on a GPU, from the embedded engine on a CPU."""
+    if target.embedding.is_cuda:
+        torch.manual_seed(SEED)
+        return answer_set(target, rows, temperature)
+    with EngineAnswers(model) as engine:
+        return to_sequences(turn_by_turn(lambda prompts: engine.answer(prompts, ANSWER_LIMIT, temperature), turns_of(rows)))
 
 
 def kept(path: Path | None, make: Callable[[], Sequences]) -> Sequences:

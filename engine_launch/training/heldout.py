@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
@@ -31,8 +32,6 @@ LONG_TOKENS = (1024, 2048, 4096, 6144)
 """Lengths of the documents in the long prompts. A shorter document gives no prompt of a greater length."""
 CONVERSATIONS = 8
 CONVERSATION_TURNS = 12
-CPU_POSITIONS = 49152
-"""Positions that all slots of a decoder have together where it is not on a GPU: 2 GiB of keys and values in fp32."""
 TURN_END = 2 + len(ASSISTANT_HEADER)
 """``<|im_end|>`` and newline, and the assistant's header."""
 FOLDER = Path(__file__).with_name("heldout")
@@ -116,36 +115,30 @@ def answer_set(target: Target, rows: list[tuple[int, ...]], temperature: float =
     """The target's answers to every turn of ``rows``, greedy by default."""
     from engine_launch.training.generate import make_decoder
 
-    pieces = [split_at_answers(row) or [row] for row in rows]
-    most = [len(row) + len(parts) * ANSWER_LIMIT for row, parts in zip(rows, pieces, strict=True)]
-    records = []
-    for group in slot_groups(most, None if target.embedding.is_cuda else CPU_POSITIONS):
-        decoder = make_decoder(target, len(group), max(most[i] for i in group) + 1)
-        records += answer_turns(decoder, [pieces[i] for i in group], temperature)
-    return to_sequences(records)
+    pieces = turns_of(rows)
+    capacity = max(len(row) + len(parts) * ANSWER_LIMIT for row, parts in zip(rows, pieces, strict=True))
+    return to_sequences(answer_turns(make_decoder(target, len(rows), capacity + 1), pieces, temperature))
 
 
-def slot_groups(lengths: list[int], positions: int | None) -> list[list[int]]:
-    """Indices of sequences to be answered together, in order: slots times positions at most ``positions`` (None = any number)."""
-    groups: list[list[int]] = []
-    for i, length in enumerate(lengths):
-        longest = max(length, *(lengths[j] for j in groups[-1])) if groups else length
-        if groups and (positions is None or (len(groups[-1]) + 1) * longest <= positions):
-            groups[-1].append(i)
-        else:
-            groups.append([i])
-    return groups
+def turns_of(rows: list[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
+    """Each transcript in pieces that end where an answer belongs."""
+    return [split_at_answers(row) or [row] for row in rows]
 
 
 def answer_turns(decoder: SlotDecoder, pieces: list[list[tuple[int, ...]]], temperature: float = 0.0) -> list[Record]:
     """Answers after each of the ``pieces`` of every transcript; one record a turn, all before it being its prompt."""
     from engine_launch.training.generate import answer_all
 
+    return turn_by_turn(lambda prompts: answer_all(decoder, prompts, ANSWER_LIMIT, temperature), pieces)
+
+
+def turn_by_turn(ask: Callable[[list[tuple[int, ...]]], list[Record]], pieces: list[list[tuple[int, ...]]]) -> list[Record]:
+    """The same, whoever answers a list of prompts."""
     history: list[tuple[int, ...]] = [()] * len(pieces)
     records: list[Record] = []
     for turn in range(max(len(parts) for parts in pieces)):
         going = [i for i, parts in enumerate(pieces) if turn < len(parts)]
-        answers = answer_all(decoder, [history[i] + pieces[i][turn] for i in going], ANSWER_LIMIT, temperature)
+        answers = ask([history[i] + pieces[i][turn] for i in going])
         for i, answer in zip(going, answers, strict=True):
             tokens = answer.tokens
             history[i] = tokens[:-1] if tokens[-1] == IM_END else tokens

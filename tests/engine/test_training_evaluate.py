@@ -12,7 +12,7 @@ import torch
 from engine_launch.training import evaluate
 from engine_launch.training.dataset import read_sequences
 from engine_launch.training.drafter import Drafter, DrafterShape
-from engine_launch.training.heldout import HeldOutSet, slot_groups, write_prompts
+from engine_launch.training.heldout import HeldOutSet, answer_set, write_prompts
 from engine_launch.training.replay import Windows, draft_everywhere
 from engine_launch.training.target import TargetForward, TargetShape, random_target
 
@@ -34,6 +34,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "model.gguf").write_bytes(b"")
     monkeypatch.setattr(evaluate, "load_target", lambda path: random_target(SHAPE, scale=0.15))
     monkeypatch.setattr("engine_launch.training.heldout.ANSWER_LIMIT", 24)
+    # The engine's answers are the real target's; a random one answers from slots, as on a GPU.
+    monkeypatch.setattr(evaluate, "answered", lambda target, model, rows, temperature: answer_set(target, rows, temperature))
     return tmp_path
 
 
@@ -80,7 +82,7 @@ def test_the_figures_are_replay_s_and_answers_are_made_once(files: Path, monkeyp
     rows = json.loads((files / "out.json").read_text())["rows"]
     [row] = [r for r in rows if r["layers_window"] is None and r["compact_cache"] == 8 and r["budget"]]
     assert row["histogram"] == [found.count(n) for n in range(4)]
-    monkeypatch.setattr(evaluate, "answer_set", None)
+    monkeypatch.setattr(evaluate, "answered", lambda *_: pytest.fail("the answers are there already"))
     run(files, monkeypatch, "--sets", "chat", "--limit", "2")
 
 
@@ -92,9 +94,3 @@ def test_a_window_smaller_than_a_block_is_refused(files: Path, monkeypatch: pyte
 def test_a_limit_takes_prompts_from_everywhere() -> None:
     assert evaluate.spread(list(range(10)), 4) == [0, 2, 5, 7]
     assert evaluate.spread([1, 2], 4) == [1, 2]
-
-
-def test_sequences_share_a_decoder_as_long_as_its_slots_are_small_enough() -> None:
-    assert slot_groups([10, 10, 30, 5, 5], 60) == [[0, 1], [2, 3], [4]]
-    assert slot_groups([10, 10, 30], None) == [[0, 1, 2]]
-    assert slot_groups([100], 60) == [[0]]
