@@ -10,7 +10,7 @@ from torch import Tensor
 from engine_launch.training.dataset import Sequences
 from engine_launch.training.drafter import Drafter
 from engine_launch.training.heldout import HeldOutSet
-from engine_launch.training.replay import ChainResult, Drafts, Windows, by_context, draft_everywhere
+from engine_launch.training.replay import ChainResult, Drafts, Windows, by_context, draft_by_windows
 from engine_launch.training.target import TargetForward
 
 CONTEXT_BOUNDS = (256, 512, 1024, 2048, 4096)
@@ -78,15 +78,17 @@ def measure(
     """Everything that is ``wanted`` of one set's answers at one temperature, the ``first`` of them or another one."""
     trained = Windows.trained(drafter)
     longest = int(answers.lengths.max())
+    asked = (trained, *(wanted.windows if first else ()))
     # Windows that a set's texts never reach are all the same to it, and drafted once.
-    known: dict[Windows, list[tuple[Tree | None, Measured]]] = {}
-    for windows in (trained, *(wanted.windows if first else ())):
-        within = windows.within(longest)
-        if within not in known:
-            trees = wanted.trees if windows == trained else (wanted.usual,)
-            drafts = draft_everywhere(drafter, forward, answers, max(tree.topk for tree in trees), windows)
-            known[within] = list(_rounds(drafter, drafts, trees))
-        for tree, measured in known[within]:
+    distinct = tuple(dict.fromkeys(windows.within(longest) for windows in asked))
+    topk = max(tree.topk for tree in wanted.trees)
+    drafts = dict(zip(distinct, draft_by_windows(drafter, forward, answers, topk, distinct), strict=True))
+    known = {
+        windows: dict(_rounds(drafter, drafts[windows], wanted.trees if windows == trained.within(longest) else (wanted.usual,)))
+        for windows in distinct
+    }
+    for windows in dict.fromkeys(asked):
+        for tree, measured in known[windows.within(longest)].items():
             if windows == trained or tree in (None, wanted.usual):
                 yield Key(name, temperature, windows, tree), measured
 

@@ -132,7 +132,6 @@ class Drafts:
             begin += count
 
 
-@torch.no_grad()
 def draft_everywhere(
     drafter: Drafter, forward: TargetForward, answers: Sequences, topk: int = 1, windows: Windows | None = None
 ) -> Drafts:
@@ -140,11 +139,20 @@ def draft_everywhere(
 
     Rounds whose block would run past the end of an answer are left out.
     """
-    device = forward.target.embedding.device
-    block = drafter.shape.block
+    return draft_by_windows(drafter, forward, answers, topk, (windows or Windows.trained(drafter),))[0]
+
+
+@torch.no_grad()
+def draft_by_windows(
+    drafter: Drafter, forward: TargetForward, answers: Sequences, topk: int, windows: tuple[Windows, ...]
+) -> list[Drafts]:
+    """The same for each of ``windows``, the target being run once for all."""
+    device, block = forward.target.embedding.device, drafter.shape.block
     stream = BatchStream(answers, device)
-    windows = windows or Windows.trained(drafter)
-    logprobs, ranks, firsts, counts = [], [], [], []
+    firsts: list[int] = []
+    counts: list[int] = []
+    logprobs: list[list[Tensor]] = [[] for _ in windows]
+    ranks: list[list[Tensor]] = [[] for _ in windows]
     for rows in passes(answers.lengths.tolist()):
         at = torch.tensor(rows, device=device)
         width = -(-max(int(answers.lengths[i]) for i in rows) // WIDTH_STEP) * WIDTH_STEP
@@ -153,30 +161,37 @@ def draft_everywhere(
         number = (batch.lengths - starts - block + 1).clamp(min=0)
         reach = max(-(-int(number.max()) // ANCHOR_STEP), 1) * ANCHOR_STEP
         steps = torch.arange(reach, device=device)
-        anchors = (starts[:, None] + steps).clamp(max=width - 1)
+        anchors, used = (starts[:, None] + steps).clamp(max=width - 1), steps < number[:, None]
+        after = (anchors[:, :, None] + torch.arange(1, block, device=device)).clamp(max=width - 1)
+        text = batch.ids.gather(1, after.flatten(1)).view(after.shape)[used]
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=batch.ids.is_cuda):
-            hidden = drafted(drafter, forward, batch.ids, anchors, windows)[steps < number[:, None]]
-            after = (anchors[:, :, None] + torch.arange(1, block, device=device)).clamp(max=width - 1)
-            truth = batch.ids.gather(1, after.flatten(1)).view(after.shape)[steps < number[:, None]]
-            rows_at_once = HEAD_ROWS // block
-            for part, text in zip(torch.split(hidden, rows_at_once), torch.split(truth, rows_at_once), strict=True):
-                ids, values = best_candidates(part @ forward.target.embedding.t(), topk)
-                logprobs.append(values.cpu())
-                # Candidates are all different: where one is the text's token, the maximum of the hits is its place.
-                hits = (ids == text[..., None]).int()
-                ranks.append(torch.where(hits.any(-1), hits.argmax(-1), ids.shape[-1]).cpu())
+            features = forward.features(batch.ids)
+            for i, one in enumerate(windows):
+                hidden = drafted(drafter, forward.target.embedding, features, batch.ids, anchors, one)[used]
+                for values, places in candidates(hidden, forward.target.embedding, text, topk):
+                    logprobs[i].append(values.cpu())
+                    ranks[i].append(places.cpu())
         firsts += starts.tolist()
         counts += number.tolist()
-    return Drafts(tuple(firsts), tuple(counts), torch.cat(logprobs), torch.cat(ranks))
+    return [Drafts(tuple(firsts), tuple(counts), torch.cat(p), torch.cat(r)) for p, r in zip(logprobs, ranks, strict=True)]
 
 
-def drafted(drafter: Drafter, forward: TargetForward, ids: Tensor, anchors: Tensor, windows: Windows) -> Tensor:
+def drafted(drafter: Drafter, head: Tensor, features: Tensor, ids: Tensor, anchors: Tensor, windows: Windows) -> Tensor:
     """Hidden states ``[B, N, b - 1, hidden]`` of the drafts after each of ``anchors [B, N]``."""
-    head = forward.target.embedding
     block_ids = torch.full((*anchors.shape, drafter.shape.block), drafter.shape.mask_token, device=ids.device)
     block_ids[:, :, 0] = ids.gather(1, anchors)
     masks = windows.masks(drafter, anchors, ids.shape[1])
-    return drafter.blocks(F.embedding(block_ids, head), forward.features(ids), anchors, masks)[:, :, 1:].to(head.dtype)
+    return drafter.blocks(F.embedding(block_ids, head), features, anchors, masks)[:, :, 1:].to(head.dtype)
+
+
+def candidates(hidden: Tensor, head: Tensor, text: Tensor, topk: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """In parts: log-probabilities of the candidates for ``hidden [P, b - 1, H]``, and the place of the text's token among them."""
+    at_once = HEAD_ROWS // text.shape[-1]
+    for rows, truth in zip(torch.split(hidden, at_once), torch.split(text, at_once), strict=True):
+        ids, values = best_candidates(rows @ head.t(), topk)
+        # Candidates are all different: where one is the text's token, the maximum of the hits is its place.
+        hits = (ids == truth[..., None]).int()
+        yield values, torch.where(hits.any(-1), hits.argmax(-1), ids.shape[-1])
 
 
 def passes(lengths: list[int]) -> Iterator[list[int]]:
