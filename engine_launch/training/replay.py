@@ -185,7 +185,7 @@ def drafted(drafter: Drafter, head: Tensor, features: Tensor, ids: Tensor, ancho
 
 
 def candidates(hidden: Tensor, head: Tensor, text: Tensor, topk: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """In parts: log-probabilities of the candidates for ``hidden [P, b - 1, H]``, and the place of the text's token among them."""
+    """In parts: candidates' log-probabilities for ``hidden [P, b - 1, H]``, and the text's token's place among them."""
     at_once = HEAD_ROWS // text.shape[-1]
     for rows, truth in zip(torch.split(hidden, at_once), torch.split(text, at_once), strict=True):
         ids, values = best_candidates(rows @ head.t(), topk)
