@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from engine_launch.training.drafter import Drafter
 from engine_launch.training.heldout import HeldOutSet
 from engine_launch.training.measures import CONTEXT_BOUNDS, Key, Measured, Measures, Tree, Wanted
-from engine_launch.training.replay import ChainResult, Windows
+from engine_launch.training.replay import CommitCounts, Windows
 
 Counts = Mapping[tuple[HeldOutSet, float], int]
 """Answers by set and temperature."""
@@ -125,14 +125,14 @@ def words(windows: Windows) -> tuple[str, str]:
     return ("off" if windows.layers is None else str(windows.layers), "off" if windows.compact is None else str(windows.compact))
 
 
-def with_rounds(result: ChainResult) -> str:
+def with_rounds(result: CommitCounts) -> str:
     """Commit length and rounds, or a dash where there was none."""
     return f"{result.commit_length:.2f} ({result.rounds})" if result.rounds else NOTHING
 
 
-def pooled(parts: Iterable[Sequence[ChainResult]]) -> list[ChainResult]:
+def pooled(parts: Iterable[Sequence[CommitCounts]]) -> list[CommitCounts]:
     """The rounds of several sets together, context by context."""
-    return [ChainResult(tuple(map(sum, zip(*(r.histogram for r in same), strict=True)))) for same in zip(*parts, strict=True)]
+    return [CommitCounts(tuple(map(sum, zip(*(r.histogram for r in same), strict=True)))) for same in zip(*parts, strict=True)]
 
 
 def by_length(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from engine_launch.training.dataset import Sequences
 from engine_launch.training.drafter import Drafter
 from engine_launch.training.heldout import HeldOutSet
-from engine_launch.training.replay import ChainResult, Drafts, Windows, by_context, draft_by_windows
+from engine_launch.training.replay import CommitCounts, Drafts, Windows, by_context, draft_by_windows
 from engine_launch.training.target import TargetForward
 
 CONTEXT_BOUNDS = (256, 512, 1024, 2048, 4096)
@@ -39,8 +39,8 @@ class Key:
 class Measured:
     """The rounds of one combination."""
 
-    whole: ChainResult
-    by_context: tuple[ChainResult, ...]
+    whole: CommitCounts
+    by_context: tuple[CommitCounts, ...]
     """By :data:`CONTEXT_BOUNDS`."""
 
 
@@ -101,4 +101,4 @@ def _rounds(drafter: Drafter, drafts: Drafts, trees: tuple[Tree, ...]) -> Iterat
     for tree, counts in accepted.items():
         found = list(drafts.walk(counts))
         parts = tuple(by_context(drafter, found, CONTEXT_BOUNDS))
-        yield tree, Measured(ChainResult.of(drafter, (n for _, n in found)), parts)
+        yield tree, Measured(CommitCounts.of(drafter, (n for _, n in found)), parts)

@@ -38,14 +38,14 @@ HEAD_ROWS = 4096
 
 
 @dataclass(frozen=True)
-class ChainResult:
+class CommitCounts:
     """Rounds of decoding over a set of prompts."""
 
     histogram: tuple[int, ...]
     """Index = accepted drafts of a round, value = rounds."""
 
     @classmethod
-    def of(cls, drafter: Drafter, accepted: Iterable[int]) -> ChainResult:
+    def of(cls, drafter: Drafter, accepted: Iterable[int]) -> CommitCounts:
         """The result of rounds with so many ``accepted`` drafts each."""
         counts = Counter(accepted)
         return cls(tuple(counts[i] for i in range(drafter.shape.block)))
@@ -212,18 +212,18 @@ def rounds(drafter: Drafter, forward: TargetForward, answers: Sequences) -> Iter
     return drafts.walk(drafts.of_chain())
 
 
-def replay(drafter: Drafter, forward: TargetForward, answers: Sequences) -> ChainResult:
+def replay(drafter: Drafter, forward: TargetForward, answers: Sequences) -> CommitCounts:
     """A chain on recorded ``answers``."""
-    return ChainResult.of(drafter, [accepted for _, accepted in rounds(drafter, forward, answers)])
+    return CommitCounts.of(drafter, [accepted for _, accepted in rounds(drafter, forward, answers)])
 
 
 def replay_trees(
     drafter: Drafter, forward: TargetForward, answers: Sequences, budgets: Iterable[int], topk: int
-) -> dict[int, ChainResult]:
+) -> dict[int, CommitCounts]:
     """Trees of several budgets on recorded ``answers``, from one pass of the drafter."""
     drafts = draft_everywhere(drafter, forward, answers, topk)
     trees = drafts.of_trees(budgets, topk)
-    return {budget: ChainResult.of(drafter, [n for _, n in drafts.walk(accepted)]) for budget, accepted in trees.items()}
+    return {budget: CommitCounts.of(drafter, [n for _, n in drafts.walk(accepted)]) for budget, accepted in trees.items()}
 
 
 def tree_commit_length(drafter: Drafter, forward: TargetForward, answers: Sequences, budget: int = 16, topk: int = 8) -> float:
@@ -231,9 +231,9 @@ def tree_commit_length(drafter: Drafter, forward: TargetForward, answers: Sequen
     return replay_trees(drafter, forward, answers, (budget,), topk)[budget].commit_length
 
 
-def by_context(drafter: Drafter, found: Iterable[tuple[int, int]], bounds: tuple[int, ...]) -> list[ChainResult]:
+def by_context(drafter: Drafter, found: Iterable[tuple[int, int]], bounds: tuple[int, ...]) -> list[CommitCounts]:
     """Rounds by the tokens before their anchor: fewer than ``bounds[0]``, fewer than ``bounds[1]``, …, the rest."""
     groups: list[list[int]] = [[] for _ in range(len(bounds) + 1)]
     for position, accepted in found:
         groups[bisect_right(bounds, position)].append(accepted)
-    return [ChainResult.of(drafter, group) for group in groups]
+    return [CommitCounts.of(drafter, group) for group in groups]

@@ -28,7 +28,7 @@ from engine_launch.training.drafter import Drafter, DrafterShape, Mask, run_laye
 from engine_launch.training.heldout import HeldOutSet, prompt_tokens, read_answers
 from engine_launch.training.loss import Objective, head_loss
 from engine_launch.training.masks import dense_mask, flex_mask
-from engine_launch.training.replay import ChainResult, replay
+from engine_launch.training.replay import CommitCounts, replay
 from engine_launch.training.target import TargetForward, TargetOutputs, load_target
 
 COMPILATIONS = 64
@@ -189,7 +189,7 @@ def teacher_rows(final: torch.Tensor, labelled: torch.Tensor) -> torch.Tensor:
     return final.gather(1, (labelled - 1)[:, :, None].expand(-1, -1, final.shape[-1]))
 
 
-def evaluate(trainer: Trainer, answers: dict[HeldOutSet, Sequences]) -> dict[HeldOutSet, ChainResult]:
+def evaluate(trainer: Trainer, answers: dict[HeldOutSet, Sequences]) -> dict[HeldOutSet, CommitCounts]:
     """Chain decoding on every held-out set."""
     forward = trainer.forward
     # Neither target nor drafter compiled: evaluation has many shapes of its own, not worth a compilation each.

@@ -25,7 +25,7 @@ from engine_launch.training.dataset import Batch, BatchStream, Sequences
 from engine_launch.training.drafter import Drafter, DrafterShape
 from engine_launch.training.heldout import HeldOutSet
 from engine_launch.training.loss import Objective
-from engine_launch.training.replay import ChainResult, Drafts, draft_everywhere
+from engine_launch.training.replay import CommitCounts, Drafts, draft_everywhere
 from engine_launch.training.target import Target, TargetForward, load_target
 from engine_launch.training.train import Recipe, Trainer, read_text
 
@@ -134,7 +134,7 @@ class Group:
 
 def commit_length(drafter: Drafter, drafts: Drafts, accepted: Tensor) -> float:
     """Mean tokens per round when ``accepted`` drafts are accepted at each position."""
-    return round(ChainResult.of(drafter, [n for _, n in drafts.walk(accepted)]).commit_length, 3)
+    return round(CommitCounts.of(drafter, [n for _, n in drafts.walk(accepted)]).commit_length, 3)
 
 
 def part_of(batch: Batch, parts: int) -> Batch:

@@ -16,7 +16,7 @@ from engine_launch.embedded.target import TargetModel
 from engine_launch.spec.drafter_config import LayerType
 from engine_launch.training.dataset import Record, Sequences, to_sequences
 from engine_launch.training.drafter import Drafter, DrafterShape
-from engine_launch.training.replay import ChainResult, Windows, draft_everywhere, replay, replay_trees, tree_commit_length
+from engine_launch.training.replay import CommitCounts, Windows, draft_everywhere, replay, replay_trees, tree_commit_length
 from engine_launch.training.target import Target, TargetForward, TargetLayer, TargetShape
 from engine_launch.training.tree_order import nodes_needed
 from tests.engine.models import (
@@ -160,6 +160,6 @@ def test_answers_shorter_than_a_block_give_no_round() -> None:
 
 
 def test_the_share_by_slot_counts_the_rounds_that_came_so_far() -> None:
-    result = ChainResult((2, 1, 0, 1))
+    result = CommitCounts((2, 1, 0, 1))
     assert result.by_slot == (0.5, 0.25, 0.25)
     assert result.commit_length == 1 + sum(result.by_slot)
