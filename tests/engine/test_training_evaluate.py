@@ -12,8 +12,10 @@ import torch
 from engine_launch.training import evaluate
 from engine_launch.training.dataset import read_sequences
 from engine_launch.training.drafter import Drafter, DrafterShape
+from engine_launch.training.evaluation_tables import as_markdown
 from engine_launch.training.heldout import HeldOutSet, answer_set, write_prompts
-from engine_launch.training.replay import Windows, draft_everywhere
+from engine_launch.training.measures import Key, Measured, Tree, Wanted
+from engine_launch.training.replay import CommitCounts, Windows, draft_everywhere
 from engine_launch.training.target import TargetForward, TargetShape, random_target
 
 SHAPE = TargetShape(layers=4, hidden=48, heads=3, kv_heads=1, head_dim=16, ffn=64, vocab=256, rope_theta=1e4, rms_eps=1e-5)
@@ -84,6 +86,19 @@ def test_the_figures_are_replay_s_and_answers_are_made_once(files: Path, monkeyp
     assert row["histogram"] == [found.count(n) for n in range(4)]
     monkeypatch.setattr(evaluate, "answered", lambda *_: pytest.fail("the answers are there already"))
     run(files, monkeypatch, "--sets", "chat", "--limit", "2")
+
+
+def test_code_and_chat_are_judged_by_all_their_rounds() -> None:
+    usual = Tree(6, 3)
+    sets = {HeldOutSet.CODE: CommitCounts((1, 0, 0, 1)), HeldOutSet.CHAT: CommitCounts((8, 0, 0, 0))}
+    measures = {
+        Key(name, 0.0, Windows(16), tree): Measured(counts, (counts,) * 6)
+        for name, counts in sets.items()
+        for tree in (None, usual)
+    }
+    table = as_markdown(measures, dict.fromkeys(((n, 0.0) for n in sets), 5), Drafter(DRAFTER), Wanted((6,), (3,), (), usual))
+    assert "| `code` | 5 | 2.50 | 2.50 |" in table
+    assert "| `code` and `chat`, all rounds | 10 | 1.30 | 1.30 |" in table
 
 
 def test_a_window_smaller_than_a_block_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
