@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine_launch.embedded import split_attention
 from engine_launch.embedded.linear import Linear
 from engine_launch.embedded.norm import RmsNorm
 from engine_launch.embedded.options import MAX_BLOCK_SIZE
@@ -145,9 +146,17 @@ class _AttentionPlan:
         self._end = self._start + segment.rows
         self._from_empty = self._start == 0 and segment.visible is None
         self._mask = None if self._from_empty else self._additive_mask(segment.visible, dtype)
+        keys, values = segment.kv.keys[:, :, : self._end], segment.kv.values[:, :, : self._end]
+        parts = None
+        if not self._from_empty:
+            parts = split_attention.parts_of(self._kv_heads, self._group * self._rows, self._end, torch.get_num_threads())
+        self._in_parts = parts is not None
+        if parts is not None:
+            self._mask = parts.mask(self._mask, dtype)
+            keys, values = parts.view(keys), parts.view(values)
         # One view per layer, made at once: slicing in every layer costs more than it looks at one row.
-        self._keys = segment.kv.keys[:, :, : self._end].unbind(0)
-        self._values = segment.kv.values[:, :, : self._end].unbind(0)
+        self._keys = keys.unbind(0)
+        self._values = values.unbind(0)
         self._new_keys = segment.kv.keys[:, :, self._start : self._end].transpose(1, 2).unbind(0)
         self._new_values = segment.kv.values[:, :, self._start : self._end].transpose(1, 2).unbind(0)
 
@@ -177,10 +186,15 @@ class _AttentionPlan:
             return out[0].transpose(0, 1).reshape(self._rows, -1)
         # The query heads that share a key head are stacked as rows: one dense product per key head, no repeated keys.
         if self._rows == 1:
-            stacked = q.view(self._kv_heads, self._group, self._head_dim)
-            return F.scaled_dot_product_attention(stacked[None], keys[None], values[None]).view(1, -1)
+            return self._look_back(q.view(self._kv_heads, self._group, self._head_dim), keys, values).view(1, -1)
         shape = (self._rows, self._kv_heads, self._group, self._head_dim)
         stacked = q.reshape(shape).permute(1, 2, 0, 3).reshape(self._kv_heads, self._group * self._rows, self._head_dim)
-        out = F.scaled_dot_product_attention(stacked[None], keys[None], values[None], attn_mask=self._mask)
+        out = self._look_back(stacked, keys, values)
         out = out.view(self._kv_heads, self._group, self._rows, self._head_dim)
         return out.permute(2, 0, 1, 3).reshape(self._rows, -1)
+
+    def _look_back(self, stacked: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """``[kv_heads, group * rows, head_dim]`` over one layer's keys, whole or in parts; returns the same shape."""
+        if self._in_parts:
+            return split_attention.attend(stacked, keys, values, self._mask)
+        return F.scaled_dot_product_attention(stacked[None], keys[None], values[None], attn_mask=self._mask)[0]
