@@ -101,7 +101,9 @@ class ContextStore:
         shape = list(self.rows.shape)
         shape[3] = rows
         grown = torch.empty(shape, dtype=self.rows.dtype)
-        grown[:, :, :, : self.visible] = self.rows[:, :, :, : self.visible]
+        # All slots, not the first `visible`: a ring that was copied without its oldest tokens begins in the middle.
+        kept = min(rows, self.rows.shape[3])
+        grown[:, :, :, :kept] = self.rows[:, :, :, :kept]
         self.rows = grown
 
     def shrink(self, limit: int) -> None:

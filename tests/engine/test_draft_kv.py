@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -70,6 +70,24 @@ def test_shrinking_keeps_the_newest_and_goes_on_as_a_smaller_ring(
         total += count
         assert sorted(held(store)) == list(range(max(0, total - bound), total))
         assert held(store) == store.slot_positions().tolist()
+
+
+@example(limit=1000, before=1200, shared=700, more=1, chunk=512)  # the new ring begins in the middle and grows once more
+@given(st.integers(5, 1500), st.integers(1, 2000), st.integers(1, 2000), st.integers(1, 300), st.integers(1, 600))
+def test_a_ring_that_goes_on_from_another_requests_is_whole_at_the_end_of_the_prompt(
+    limit: int, before: int, shared: int, more: int, chunk: int
+) -> None:
+    other, store = (ContextStore([0], (1, 2), BLOCK, limit, torch.float32) for _ in range(2))
+    other.append(numbered(0, before))
+    shared = min(shared, before)
+    # Long enough that whatever the other has overwritten will be out of this one's sight.
+    prompt = max(shared + more, other.first + limit)
+    store.copy_from(other, shared)
+    store.rows.neg_()  # so that memory which the other had before cannot pass for this one's rows
+    for start in range(shared, prompt, chunk):
+        store.append(-numbered(start, min(chunk, prompt - start)))
+    assert [-position for position in held(store)] == store.slot_positions().tolist()
+    assert (store.first, store.seen) == (max(0, prompt - limit), prompt)
 
 
 @pytest.mark.parametrize("layers_window", [0, 512])
