@@ -6,6 +6,7 @@ Drafting changes the speed and not the answers, which are the target's own in fp
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -21,11 +22,14 @@ from engine_launch.training.target import END_OF_TEXT, IM_END
 class EngineAnswers:
     """An embedded engine that answers lists of prompts; closed at the end of a ``with``."""
 
-    def __init__(self, model: Path) -> None:
-        self._engine: EmbeddedEngine = build_engine(
-            EngineOptions(model=model, algorithm=Algorithm.DDTREE, dtype="float32"), SilentLog()
-        )
+    def __init__(self, engine: EmbeddedEngine) -> None:
+        self._engine = engine
         self._asked = 0
+
+    @classmethod
+    def of(cls, model: Path) -> EngineAnswers:
+        """An engine for a GGUF file, in fp32, drafting with the packaged drafter."""
+        return cls(build_engine(EngineOptions(model=model, algorithm=Algorithm.DDTREE, dtype="float32"), SilentLog()))
 
     def __enter__(self) -> EngineAnswers:
         return self
@@ -33,7 +37,7 @@ class EngineAnswers:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._engine.close()
 
-    def answer(self, prompts: list[tuple[int, ...]], limit: int, temperature: float) -> list[Record]:
+    def answer(self, prompts: Sequence[Sequence[int]], limit: int, temperature: float) -> list[Record]:
         """Answers of up to ``limit`` tokens, in the prompts' order; each is sampled with a seed of its own.
 
         Raises:
@@ -54,7 +58,7 @@ class EngineAnswers:
             sampling = SamplingParams(
                 max_new_tokens=limit, temperature=temperature, stop_token_ids=(IM_END, END_OF_TEXT), seed=self._asked
             )
-            self._engine.submit(GenerateRequest(f"answer-{self._asked}", prompts[index], sampling), listen)
+            self._engine.submit(GenerateRequest(f"answer-{self._asked}", tuple(prompts[index]), sampling), listen)
             self._asked += 1
 
         for index in range(len(prompts)):

@@ -73,7 +73,7 @@ def answered(target: Target, model: Path, rows: list[tuple[int, ...]], temperatu
     if target.embedding.is_cuda:
         torch.manual_seed(SEED)
         return answer_set(target, rows, temperature)
-    with EngineAnswers(model) as engine:
+    with EngineAnswers.of(model) as engine:
         return to_sequences(turn_by_turn(lambda prompts: engine.answer(prompts, ANSWER_LIMIT, temperature), turns_of(rows)))
 
 

@@ -16,8 +16,9 @@ from engine_launch.embedded.target import TargetModel
 from engine_launch.spec.drafter_config import LayerType
 from engine_launch.training.dataset import Record, Sequences, to_sequences
 from engine_launch.training.drafter import Drafter, DrafterShape
+from engine_launch.training.engine_answers import EngineAnswers
 from engine_launch.training.replay import CommitCounts, Windows, draft_everywhere, replay, replay_trees, tree_commit_length
-from engine_launch.training.target import Target, TargetForward, TargetLayer, TargetShape
+from engine_launch.training.target import END_OF_TEXT, IM_END, Target, TargetForward, TargetLayer, TargetShape
 from engine_launch.training.tree_order import nodes_needed
 from tests.engine.models import (
     MASK_TOKEN,
@@ -163,3 +164,18 @@ def test_the_share_by_slot_counts_the_rounds_that_came_so_far() -> None:
     result = CommitCounts((2, 1, 0, 1))
     assert result.by_slot == (0.5, 0.25, 0.25)
     assert result.commit_length == 1 + sum(result.by_slot)
+
+
+def test_answers_from_the_engine_are_plain_decodings_up_to_the_end_token() -> None:
+    model, texts = tiny_target(), prompts(4, 12)
+    with EngineAnswers(tiny_engine(model, tiny_drafter(model), tiny_settings(Algorithm.DDTREE))) as engine:
+        records = engine.answer(texts, 40, 0.0)
+        sampled = [engine.answer(texts[:1], 40, 1.0)[0].tokens for _ in range(2)]
+    ended = 0
+    for record, text, answer in zip(records, texts, plain_answers(model, texts, 40), strict=True):
+        end = next((i + 1 for i, token in enumerate(answer) if token in (IM_END, END_OF_TEXT)), 40)
+        assert record.tokens == (*text, *answer[:end])
+        assert record.answer_start == len(text)
+        ended += end < 40
+    assert ended > 0
+    assert sampled[0] != sampled[1]
