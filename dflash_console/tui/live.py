@@ -22,6 +22,7 @@ from ..session import HostSession
 from ..watch.sources import load_readers
 from .link import ApplyChoices, Control, LinkError, OnStage, Past
 from .link_errors import link_error
+from .model import mark_words
 from .series import SPANS, Mark, Point
 
 if TYPE_CHECKING:
@@ -209,8 +210,12 @@ def past_marks(marks: Sequence[HistoryMark]) -> tuple[Mark, ...]:
         if mark.kind is MarkKind.RESTART:
             shown.append(Mark(mark.at, "restart" if started else "start", mark.text.removeprefix("start ")))
             started = True
+        elif mark.kind is MarkKind.HOT and mark.text:
+            # In the words of one that was seen to happen: it may be the same, and is then marked once.
+            name, _, value = mark.text.partition(" ")
+            shown.append(Mark(mark.at, mark_words(name, value)))
         elif mark.kind is not MarkKind.APPLY:
-            shown.append(Mark(mark.at, mark.text if mark.kind is MarkKind.HOT and mark.text else mark.kind.value))
+            shown.append(Mark(mark.at, mark.kind.value))
     return tuple(shown)
 
 
