@@ -78,7 +78,7 @@ def keys_text(bindings: list[Binding], *, names: bool) -> Text:
         text.append(f"{title}\n", style="bold")
         for identity, binding in rows.items():
             text.append(f"  {' '.join(keys[identity]):<9}", style="bold")
-            text.append(f"{binding.tooltip or binding.description:<56}" if names else f"{binding.tooltip}")
+            text.append(f"{binding.tooltip or binding.description:<56} " if names else f"{binding.tooltip}")
             text.append(f"{identity}\n" if names else "\n", style="dim")
         text.append("\n")
     text.append(
