@@ -48,6 +48,7 @@ def finding_json(finding: Finding) -> dict[str, JsonValue]:
 def predictions_json(predictions: Predictions) -> dict[str, JsonValue]:
     return {
         "verify_width": predictions.verify_width,
+        "verify_ms": predictions.verify_ms,
         "draft_kv_bytes_per_request": predictions.draft_kv_bytes_per_request,
         "draft_kv_bytes_total": predictions.draft_kv_bytes_total,
         "draft_kv_bytes_now": predictions.draft_kv_bytes_now,
@@ -93,10 +94,11 @@ def prediction_words(predictions: Predictions) -> str:
     """Predictions in one line; what cannot be predicted is left out."""
     words = []
     if predictions.verify_width is not None:
-        words.append(f"verify width {predictions.verify_width}")
+        time = f", about {predictions.verify_ms:.0f} ms" if predictions.verify_ms is not None else ""
+        words.append(f"verify width {predictions.verify_width}{time}")
     if predictions.draft_kv_bytes_per_request is not None and predictions.context is not None:
         text = f"draft KV {size(predictions.draft_kv_bytes_per_request)} per request at {predictions.context:,} tokens"
-        if predictions.draft_kv_bytes_now is not None:
+        if predictions.draft_kv_bytes_now not in (None, predictions.draft_kv_bytes_per_request):
             text += f" (now {size(predictions.draft_kv_bytes_now)})"
         words.append(text)
     if predictions.draft_kv_bytes_total is not None and predictions.requests is not None:

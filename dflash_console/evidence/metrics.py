@@ -54,6 +54,7 @@ def rates_between(
     if commit is None and previous is not None:
         commit, commit_source = previous.commit_length, previous.commit_source
     ttft = new.ttft.since(old.ttft) if old is not None else Histogram()
+    round_s, round_shares = _round(old, new)
     return Rates(
         decode_tok_s=decode,
         decode_source=source,
@@ -71,6 +72,8 @@ def rates_between(
         draft_kv_bytes=new.draft_kv_bytes,
         cached_share=_cached_share(old, new),
         accept_histogram=_accepted(old, new),
+        round_s=round_s,
+        round_shares=round_shares,
     )
 
 
@@ -131,6 +134,16 @@ def _accepted(old: MetricsSample | None, new: MetricsSample) -> tuple[int, ...]:
     return steps if all(step >= 0 for step in steps) and any(steps) else ()
 
 
+def _round(old: MetricsSample | None, new: MetricsSample) -> tuple[float | None, dict[str, float]]:
+    """Mean seconds of the interval's rounds, and the share of each part."""
+    rounds = _growth(old.rounds, new.rounds) if old is not None else None
+    if old is None or not rounds:
+        return None, {}
+    parts = {part: max(0.0, seconds - old.round_seconds.get(part, 0.0)) for part, seconds in new.round_seconds.items()}
+    whole = sum(parts.values())
+    return (whole / rounds, {part: seconds / whole for part, seconds in parts.items()}) if whole > 0 else (None, {})
+
+
 def _cached_share(old: MetricsSample | None, new: MetricsSample) -> float | None:
     if old is None:
         return None
@@ -148,7 +161,7 @@ class RateMeter:
         """
         Args:
             fast_s: span of throughput and commit length.
-            span_s: span of the TTFT quantiles, the cached share and the accept histogram.
+            span_s: span of the TTFT quantiles, the cached share, the accept histogram and the round's parts.
         """
         self._fast_s = fast_s
         self._span_s = span_s
@@ -185,6 +198,8 @@ class RateMeter:
             ttft_p95_s=wide.ttft_p95_s if wide.ttft_p95_s is not None else self._rates.ttft_p95_s,
             cached_share=wide.cached_share if wide.cached_share is not None else self._rates.cached_share,
             accept_histogram=wide.accept_histogram or self._rates.accept_histogram,
+            round_s=wide.round_s if wide.round_s is not None else self._rates.round_s,
+            round_shares=wide.round_shares or self._rates.round_shares,
         )
         return self._rates
 

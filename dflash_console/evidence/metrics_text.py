@@ -39,6 +39,7 @@ _NEEDED = frozenset(
         "ddtree_draft_window",
         "ddtree_speculation",
         "ddtree_round_seconds_total",
+        "ddtree_rounds_total",
         f"{_TTFT}_bucket",
         f"{_TTFT}_count",
         f"{_TTFT}_sum",
@@ -111,6 +112,8 @@ class MetricsSample:
     ttft: Histogram = Histogram()
     round_seconds: Mapping[str, float] = field(default_factory=dict)
     """Seconds since the start by part of the round (our engines only)."""
+    rounds: float | None = None
+    """Rounds that :attr:`round_seconds` sums up."""
     budget: int | None = None
     topk: int | None = None
     draft_window: int | None = None
@@ -208,6 +211,7 @@ def _sample(families: Mapping[str, list[_Series]]) -> MetricsSample:
         draft_kv_bytes=whole("ddtree_draft_kv_bytes"),
         ttft=_histogram(families.get(f"{_TTFT}_bucket", [])),
         round_seconds={item.labels.get("part", ""): item.value for item in families.get("ddtree_round_seconds_total", [])},
+        rounds=total("ddtree_rounds_total"),
         budget=whole("ddtree_budget"),
         topk=whole("ddtree_topk"),
         draft_window=whole("ddtree_draft_window"),

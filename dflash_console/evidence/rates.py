@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 FAST_S = 2.0
 """Span of live throughput and commit length: long enough for two scrapes, short enough to follow."""
@@ -36,3 +37,7 @@ class Rates:
     """Prompt tokens served from the prefix cache ÷ prompt tokens, in the span."""
     accept_histogram: tuple[int, ...] = ()
     """Verifies by accepted drafts, in the span shown by the panel."""
+    round_s: float | None = None
+    """Mean seconds of one draft-and-verify round in the span; ``None`` when there was none or the engine does not say."""
+    round_shares: Mapping[str, float] = field(default_factory=dict)
+    """What parts of a round take, 0 … 1 each and 1 together: ``verify``, ``draft`` …"""

@@ -127,7 +127,10 @@ def _layers_window(name: str, raw: str) -> Value:
 def _budget(name: str, raw: str) -> Value:
     if raw.casefold() == AUTO or re.fullmatch(r"auto\(max \d+\)", raw):
         return AUTO
-    return _count(name, raw)
+    try:
+        return _count(name, raw)
+    except KnobError:
+        raise KnobError(f"{name} takes a whole number or 'auto', not {quoted(raw)}") from None
 
 
 def _algorithm(name: str, raw: str) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from engine_launch.spec.drafter_config import DrafterConfig
 from engine_launch.spec.kv import draft_kv_bytes
@@ -58,8 +59,10 @@ def predict(wanted: Wanted, survey: Survey) -> Predictions:
         per_request = _draft_bytes(drafter, context, wanted.value("layers_window"), wanted.value("draft_window"), size)
         if _now(state, "algorithm") != PLAIN:
             now = _draft_bytes(drafter, context, _now(state, "layers_window"), _now(state, "draft_window"), size)
+    verify_width = _verify_width(wanted, drafter)
     return Predictions(
-        verify_width=_verify_width(wanted, drafter),
+        verify_width=verify_width,
+        verify_ms=_verify_ms(state, verify_width),
         draft_kv_bytes_per_request=per_request,
         draft_kv_bytes_total=per_request * requests if per_request is not None and requests is not None else None,
         draft_kv_bytes_now=now,
@@ -86,6 +89,15 @@ def _verify_width(wanted: Wanted, drafter: DrafterConfig | None) -> int | None:
     block = wanted.value("block_size")
     if algorithm == "DFLASH":
         return block if isinstance(block, int) else drafter.block_size if drafter is not None else None
+    return None
+
+
+def _verify_ms(state: HostState, rows: int | None) -> float | None:
+    """By straight lines between the measured widths; beyond them nothing is known."""
+    curve = state.server.value.verify_curve if state.server is not None else ()
+    for (left, low), (right, high) in pairwise(curve):
+        if rows is not None and left <= rows <= right and left < right:
+            return low + (high - low) * (rows - left) / (right - left)
     return None
 
 

@@ -81,6 +81,8 @@ class Predictions:
 
     verify_width: int | None = None
     """Rows of the target's verify pass: tree budget + 1, or the block size of a chain."""
+    verify_ms: float | None = None
+    """Of one verify so wide, from the curve that the engine measured; ``None`` where it has measured none."""
     draft_kv_bytes_per_request: int | None = None
     """At ``context`` tokens."""
     draft_kv_bytes_total: int | None = None

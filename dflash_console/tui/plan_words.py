@@ -72,7 +72,8 @@ def prediction_lines(predictions: Predictions, *, restart: bool) -> list[str]:
     lines = []
     if predictions.verify_width is not None:
         rows = predictions.verify_width
-        lines.append(f"verify: {rows} rows wide" if rows > 1 else "plain decoding: one row a step")
+        time = f", about {predictions.verify_ms:.0f} ms as this engine measured it" if predictions.verify_ms is not None else ""
+        lines.append(f"verify: {rows} rows wide{time}" if rows > 1 else "plain decoding: one row a step")
     if predictions.draft_kv_bytes_per_request is not None and predictions.context is not None:
         line = f"draft KV: {formats.size(predictions.draft_kv_bytes_per_request)} a request at {predictions.context:,} tokens"
         now = predictions.draft_kv_bytes_now

@@ -24,8 +24,9 @@ def sparkline(points: Iterable[Point], start: float, end: float, cells: int) -> 
             numbers[cell] += 1
     means = [total / number if number else None for total, number in zip(sums, numbers, strict=True)]
     top = max((mean for mean in means if mean is not None), default=0.0)
-    return "".join(" " if mean is None else _block(mean, top) for mean in means)
+    return "".join(" " if mean is None else block(mean, top) for mean in means)
 
 
-def _block(mean: float, top: float) -> str:
+def block(mean: float, top: float) -> str:
+    """The character whose height is ``mean`` on a scale from zero to ``top``."""
     return BLOCKS[0] if top <= 0 else BLOCKS[round(mean / top * (len(BLOCKS) - 1))]

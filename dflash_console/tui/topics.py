@@ -59,7 +59,11 @@ TOPICS: dict[str, Topic] = {
         "TTFT: from arrival to the first token, percentiles from the engine's histogram over the span.\n"
         "KV used: share of the target's KV pool held by running requests.\n"
         "prefix cached: prompt tokens that came from the prefix cache.\n"
-        "draft KV: bytes that the drafter's caches hold now; the compact draft cache bounds them per request.",
+        "draft KV: bytes that the drafter's caches hold now; the compact draft cache bounds them per request.\n\n"
+        "one round (where the engine measures it): a draft and its verify, over all running requests, on average over the "
+        "last minute in which there were some. verify: the target's pass over the trees and the walk through them. draft: the "
+        "drafter's pass. the other parts: taking in what was committed, choosing candidates, building trees, moving what the "
+        "cache keeps.",
     ),
     "gpu": Topic(
         "GPUs",

@@ -132,6 +132,28 @@ async def test_enter_types_a_value_and_a_bad_one_is_explained(make_app: MakeApp)
         assert not field.display
 
 
+async def test_the_tree_budget_shows_what_a_verify_costs_where_the_engine_measured_it(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("2", "down", "down", "down", "down")
+        assert "measured" not in text_of(app, "#findings")
+        link.push(state(verify_curve=[[1, 20.0], [9, 25.5], [65, 100.0]], avg_tree_nodes=8.9))
+        await until(lambda: "measured" in text_of(app, "#findings"), "the measured curve")
+        shown = text_of(app, "#findings").split("\n")
+        assert "trees so far: 8.9 nodes on average" in shown[-4]
+        assert [line.split() for line in shown[-3:-1]] == [["rows", "1", "9", "65"], ["ms", "20.0", "25.5", "100.0"]]
+        await pilot.press("down")
+        assert "measured" not in text_of(app, "#findings")
+
+
+async def test_what_is_typed_first_takes_the_old_values_place(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("2", "down", "down", "down", "down", "enter", *"auto", "enter")
+        assert app.model.change.values == {"tree_budget": "auto"}
+
+
 async def test_printable_keys_type_in_a_field_and_escape_leaves_it(make_app: MakeApp) -> None:
     app = make_app(RecordedLink(state()))
     async with running(app) as pilot:

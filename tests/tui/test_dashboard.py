@@ -206,6 +206,16 @@ def test_of_the_starts_in_history_the_first_is_no_restart_and_one_seen_already_i
     assert [mark.at - T0 for mark in model.marks] == [-90, -60, 0]
 
 
+def test_a_hot_change_in_history_that_the_log_still_has_is_marked_once_and_in_short_words() -> None:
+    changed = (*START_LINES, "Hot change applied. speculative_ddtree_budget: 8 -> auto (from /set_internal_state)")
+    model = ConsoleModel()
+    model.take_state(state(texts=changed), NOW)
+    (seen,) = model.marks
+    assert seen.label == "budget auto"
+    model.take_past(Past(marks=past_marks([HistoryMark(seen.at, MarkKind.HOT, "speculative_ddtree_budget auto")])))
+    assert model.marks == [seen]
+
+
 @pytest.mark.parametrize(
     ("run", "busy", "words"),
     [
@@ -265,6 +275,18 @@ async def test_panels_show_histogram_requests_and_events(make_app: MakeApp) -> N
         events = app.query_one(EventPanel).text
         assert "✓ ready after 7 s" in events
         assert "window off" in events
+
+
+async def test_a_rounds_time_and_its_parts_are_shown_where_the_engine_measures_them(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app, (120, 40)):
+        assert "round" not in app.query_one(RequestsPanel).text
+        parts = {"append": 0.02, "draft": 0.18, "topk": 0.03, "verify": 0.77}
+        link.push(state(rates=replace(BUSY, round_s=0.0281, round_shares=parts)))
+        await until(lambda: "round" in app.query_one(RequestsPanel).text, "the round's time")
+        lines = [" ".join(line.split()) for line in app.query_one(RequestsPanel).text.split("\n")]
+        assert {"one round 28.1 ms", "verify · draft 77 % · 18 %", "the other parts 5 %"} <= set(lines)
 
 
 async def test_the_gpu_panel_is_there_only_where_there_are_gpus(make_app: MakeApp) -> None:

@@ -88,7 +88,7 @@ def test_what_is_no_name_is_wrong_use(
         (["apply", "--set", "budget=8"], "there is no setting called budget"),
         (["plan", "--set", "tree_budget"], "write NAME=VALUE"),
         (["plan", "--set", "tree_budget=0"], "tree_budget must be at least 1"),
-        (["apply", "--set", "tree_budget=many", "--yes"], "takes a whole number"),
+        (["apply", "--set", "tree_budget=many", "--yes"], "takes a whole number or 'auto', not many"),
         (["plan", "--set", "flag:page-size=1"], "there is no setting called flag:page-size"),
         (["plan", "--profile", "long"], "there is no profile called long"),
         (["apply", "--resume", "--set", "tree_budget=8"], "as it was planned"),

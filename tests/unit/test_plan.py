@@ -357,6 +357,13 @@ def test_predictions_are_the_engines_own_arithmetic() -> None:
     )
 
 
+@pytest.mark.parametrize(("budget", "expected"), [(8, 25.0), (12, 30.0), (64, None)])
+def test_what_a_verify_will_take_is_read_off_the_measured_curve(budget: int, expected: float | None) -> None:
+    measured = state(now={"verify_curve": [[1, 20.0], [9, 25.0], [17, 35.0]]})
+    assert plan(measured, {"tree_budget": budget}).predictions.verify_ms == expected
+    assert plan(state(), {"tree_budget": budget}).predictions.verify_ms is None
+
+
 def test_plain_decoding_has_no_draft_memory_and_one_row() -> None:
     made = plan(state(), {"algorithm": "PLAIN"}, Mode.RESTART)
     assert (made.predictions.verify_width, made.predictions.draft_kv_bytes_per_request) == (1, None)

@@ -15,6 +15,7 @@ from ...knobs import KnobError, find_knob
 from .. import messages
 from ..knob_rows import knob_rows
 from ..plan_words import command_text, diff_text, findings_text, prediction_lines
+from ..verify_curve import curve_lines
 from ..widgets.field import LeavingInput
 from ..widgets.knob_table import KnobTable
 from ..work import begin
@@ -118,7 +119,22 @@ class ConfigurePane(Pane):
         text.append(knob.help)
         if knob.flags:
             text.append(f"\n{knob.flags[0]}", style=self.app.theme_variables.get("quiet", ""))
+        if knob.name == "tree_budget":
+            text.append(self._verify_costs())
         return text
+
+    def _verify_costs(self) -> str:
+        """What an engine that sizes trees itself has measured; empty for others."""
+        state = self._model.state
+        if state is None or state.server is None:
+            return ""
+        server = state.server.value
+        lines = curve_lines(server.verify_curve, self.query_one("#findings", ScrollText).scrollable_content_region.width)
+        if not lines:
+            return ""
+        nodes = server.number("avg_tree_nodes")
+        trees = f" (trees so far: {nodes:.1f} nodes on average)" if nodes else ""
+        return "\n".join((f"\n\nOne verify, as measured here{trees}:", *lines))
 
     def _text(self, identity: str, text: Text) -> None:
         self.query_one(f"#{identity}", ScrollText).show_text(text)
@@ -196,6 +212,8 @@ class ConfigurePane(Pane):
             return
         knob = find_knob(row.name)
         self._ask(row.name, f"{knob.title} ({knob.unit})" if knob.unit else knob.title, row.new if row.new not in "–?" else "")
+        # What is typed first takes the old value's place, an arrow key keeps it.
+        self.query_one("#knob-input", LeavingInput).select_all()
 
     def action_flag(self) -> None:
         self._ask("flag", "any flag, as --its-name value", "--")

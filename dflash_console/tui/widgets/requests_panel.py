@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -32,14 +33,25 @@ class RequestsPanel(Panel):
         if rates is None:
             return
         width, height = self.inner_size()
-        rows = (
+        rows = [
             ("running · queued", f"{count(rates.running)} · {count(rates.queued)}"),
             ("TTFT p50 · p95" if width > 28 else "TTFT", f"{milliseconds(rates.ttft_p50_s)} · {milliseconds(rates.ttft_p95_s)}"),
             ("KV used", f"{percent(rates.kv_usage)} · {count(rates.kv_tokens)} tok"),
             ("prefix cached", percent(rates.cached_share)),
             ("draft KV", size(rates.draft_kv_bytes)),
-        )
+        ]
+        if rates.round_s is not None:
+            rows += _round_rows(rates.round_s, rates.round_shares)
         self.show_lines([_line(label, value, width) for label, value in rows[: max(1, height)]])
+
+
+def _round_rows(seconds: float, shares: Mapping[str, float]) -> list[tuple[str, str]]:
+    verify, draft = shares.get("verify", 0.0), shares.get("draft", 0.0)
+    return [
+        ("one round", f"{seconds * 1000:.1f} ms"),
+        ("verify · draft", f"{percent(verify)} · {percent(draft)}"),
+        ("the other parts", percent(max(0.0, 1 - verify - draft))),
+    ]
 
 
 def _line(label: str, value: str, width: int) -> Text:

@@ -200,6 +200,22 @@ def test_the_cached_share_is_that_of_the_span() -> None:
     assert rates_between(old, new, 1.0).cached_share == 0.38
 
 
+def test_a_rounds_parts_are_those_of_the_rounds_in_the_span() -> None:
+    old = sample(rounds=100.0, round_seconds={"draft": 1.0, "verify": 1.0, "commit": 0.5})
+    new = sample(rounds=110.0, round_seconds={"draft": 1.1, "verify": 1.3, "commit": 0.5})
+    rates = rates_between(old, new, 1.0)
+    assert rates.round_s == pytest.approx(0.04)
+    assert rates.round_shares == pytest.approx({"draft": 0.25, "verify": 0.75, "commit": 0.0})
+    assert (rates_between(new, new, 1.0).round_s, rates_between(new, new, 1.0).round_shares) == (None, {})
+
+
+def test_a_meter_keeps_the_parts_of_the_last_rounds_while_nothing_runs() -> None:
+    meter = RateMeter(span_s=10.0)
+    meter.add(sample(rounds=0.0, round_seconds={"verify": 0.0}), 0.0)
+    meter.add(sample(rounds=10.0, round_seconds={"verify": 0.2}), 1.0)
+    assert meter.add(sample(rounds=10.0, round_seconds={"verify": 0.2}), 60.0).round_s == pytest.approx(0.02)
+
+
 def test_a_meter_forgets_a_process_whose_counters_began_anew() -> None:
     meter = RateMeter()
     meter.add(sample(realtime_decode_tokens=0.0), 0.0)
