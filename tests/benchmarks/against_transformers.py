@@ -23,9 +23,9 @@ from engine_launch.embedded.api import Algorithm, SamplingParams
 from engine_launch.embedded.model_files import default_model_path
 from engine_launch.embedded.options import EngineOptions
 from engine_launch.training.sglang_check import export_target
-from tests.benchmarks.budgets import prompts
 from tests.benchmarks.engines import Bench, ask_together, bench
 from tests.benchmarks.machine import description
+from tests.benchmarks.prompts import held_out
 
 Way = Callable[[tuple[int, ...]], int]
 """Answers a prompt; the number of new tokens."""
@@ -79,7 +79,7 @@ def main() -> None:
             "transformers, prompt lookup": of_transformers(model, end, tokens, prompt_lookup_num_tokens=10),
             "transformers, early exit": of_transformers(model, end, tokens, assistant_early_exit=arguments.exit_layer),
         }
-        asked = prompts(loaded, "code", arguments.prompts)
+        asked = held_out(loaded, "code", arguments.prompts)
         speeds: dict[str, list[float]] = {name: [] for name in ways}
         for way in ways.values():
             way(asked[0][:16])

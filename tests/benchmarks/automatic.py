@@ -16,20 +16,20 @@ import time
 from statistics import median, quantiles
 
 from engine_launch.embedded.api import Algorithm
+from engine_launch.embedded.engine import CURVE_CONTEXTS
 from engine_launch.embedded.options import EngineOptions
-from tests.benchmarks.budgets import prompts
 from tests.benchmarks.engines import Bench, bench
 from tests.benchmarks.machine import description
 from tests.benchmarks.modes import AUTO, Mode, Sample, commit_length, nodes, sample, tok_s
+from tests.benchmarks.prompts import held_out
 
-FIXED = {1: (4, 6, 8, 12, 16)}
-"""Budgets that could be best, by streams."""
-FIXED_TOGETHER = (1, 2, 3, 4, 6, 8)
+ALONE, TOGETHER = (4, 6, 8, 12, 16), (1, 2, 3, 4, 6, 8)
+"""Budgets that could be the best fixed one (nodes), for one stream and for several."""
 
 
 def measure(loaded: Bench, asked: list[tuple[int, ...]], streams: int, tokens: int, seconds: float) -> dict[Mode, list[Sample]]:
     """Samples by mode, group by group."""
-    modes = [AUTO, *(Mode(Algorithm.DDTREE, budget) for budget in FIXED.get(streams, FIXED_TOGETHER))]
+    modes = [AUTO, *(Mode(Algorithm.DDTREE, budget) for budget in (ALONE if streams == 1 else TOGETHER))]
     found: dict[Mode, list[Sample]] = {mode: [] for mode in modes}
     for prompt in asked:
         sample(loaded, AUTO, [prompt], 2)
@@ -69,7 +69,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with bench(EngineOptions(algorithm=Algorithm.DDTREE, tree_budget="auto")) as loaded:
         for suite in arguments.suites.split(","):
-            asked = prompts(loaded, suite, arguments.prompts)
+            asked = held_out(loaded, suite, arguments.prompts)
             for streams in map(int, arguments.streams.split(",")):
                 found = measure(loaded, asked, streams, arguments.tokens, arguments.seconds)
                 picked, values = ratios(found)
@@ -81,7 +81,8 @@ def main() -> None:
                     figures = f"{tok_s(samples):7.1f} tok/s, commit length {commit_length(samples):.2f}"
                     print(f"{mode.name + mark:11} {figures}, {nodes(samples):.1f} nodes")
                 print(f"auto ÷ best fixed: {median(values):.3f} ({low:.2f} to {high:.2f}); all tokens ÷ all seconds: {total:.3f}")
-                print(f"verify (ms): {loaded.engine(Algorithm.DDTREE).stats().verify_curves[64]}", flush=True)
+                curve = loaded.engine(Algorithm.DDTREE).stats().verify_curves[CURVE_CONTEXTS[0]]
+                print("verify by rows: " + ", ".join(f"{rows}: {ms:.1f} ms" for rows, ms in curve), flush=True)
         print(f"\n{description(loaded.drafter.dtype)}")
 
 

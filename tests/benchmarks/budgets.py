@@ -20,24 +20,9 @@ from engine_launch.embedded.options import EngineOptions
 from tests.benchmarks.engines import Bench, bench
 from tests.benchmarks.machine import description
 from tests.benchmarks.modes import AUTO, CHAIN, PLAIN, Mode, Sample, commit_length, interleaved, nodes, of_limit, ratio, tok_s
+from tests.benchmarks.prompts import held_out
 
-HELD_OUT = Path(__file__).parent.parent.parent / "engine_launch" / "training" / "heldout"
 BUDGETS = (2, 4, 8, 12, 16, 32, 64)
-LONG_TOKENS = 1024
-"""Tokens of a document that are given with a question about it."""
-
-
-def prompts(loaded: Bench, suite: str, count: int) -> list[tuple[int, ...]]:
-    """The first prompts of a held-out suite, in the chat template."""
-    lines = [json.loads(line) for line in (HELD_OUT / f"{suite}.jsonl").read_text(encoding="utf-8").splitlines()]
-    if suite != "long":
-        return [loaded.chat(str(line["prompt"])) for line in lines[:count]]
-    found = []
-    for line in lines:
-        text = loaded.tokenizer.decode(list(loaded.tokenizer.encode(str(line["document"]))[:LONG_TOKENS]))
-        for question in line["questions"]:
-            found.append(loaded.chat(f"{text}\n\n{question}"))
-    return found[:count]
 
 
 def table(found: dict[Mode, list[Sample]], chosen: Mode) -> None:
@@ -62,7 +47,7 @@ def fastest(found: dict[Mode, list[Sample]], fixed: Sequence[Mode], start: int) 
 
 def run(loaded: Bench, suite: str, count: int, tokens: int, streams: int) -> dict[str, object]:
     """One suite: prints its table, returns its figures."""
-    asked = prompts(loaded, suite, count)
+    asked = held_out(loaded, suite, count)
     groups = [asked[at : at + streams] for at in range(0, len(asked), streams)]
     fixed = [Mode(Algorithm.DDTREE, budget) for budget in BUDGETS]
     found = interleaved(loaded, [PLAIN, CHAIN, *fixed, AUTO], groups, tokens)
@@ -102,6 +87,10 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=1)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    if arguments.prompts <= arguments.streams:
+        parser.error(
+            f"--prompts must be above --streams ({arguments.streams}): the best budget is picked on one half of the groups"
+        )
     with bench(EngineOptions(algorithm=Algorithm.DDTREE, tree_budget="auto")) as loaded:
         figures = [
             run(loaded, suite, arguments.prompts, arguments.tokens, arguments.streams) for suite in arguments.suites.split(",")

@@ -1,38 +1,21 @@
-"""Plain, chain and tree decoding side by side: tok/s and commit length on held-out code prompts.
+"""Plain, chain and tree decoding side by side, and what a round of the tree spends its time on.
 
     python -m tests.benchmarks.engine_speed [--budget 8] [--topk 4] [--runs 7] [--tokens 96]
 
-One request at a time, temperature 0. The modes take turns within every run, so that what else the machine does meets all of
-them; the figures are medians over the runs. Plain is an engine without a drafter.
+One request at a time, temperature 0, tasks in code. The modes take turns on every prompt, so that what else the machine does
+meets all of them; "x plain" is the median over the prompts. Plain is an engine without a drafter.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
-from statistics import median
 
-from engine_launch.embedded.api import Algorithm, SamplingParams
+from engine_launch.embedded.api import Algorithm
 from engine_launch.embedded.options import DEFAULT_TREE_BUDGET, DEFAULT_TREE_TOPK, EngineOptions
-from tests.benchmarks.engines import Bench, bench
+from tests.benchmarks.engines import bench
+from tests.benchmarks.machine import description
+from tests.benchmarks.modes import CHAIN, PLAIN, Mode, commit_length, interleaved, ratio, tok_s
 from tests.benchmarks.prompts import CODE_PROMPTS
-
-
-@dataclass(frozen=True)
-class Measurement:
-    tok_s: float
-    """Decode tokens ÷ decode seconds; the first token of each answer belongs to prefill."""
-    commit_length: float
-    """Tokens per verify, the answers' own (cut at their end); 1 for plain."""
-
-
-def measure(loaded: Bench, algorithm: Algorithm, prompts: list[tuple[int, ...]], tokens: int) -> Measurement:
-    """One run of one mode over all prompts."""
-    sampling = SamplingParams(max_new_tokens=tokens, temperature=0.0)
-    stats = [answer.stats for answer in loaded.ask(algorithm, prompts, sampling)]
-    decoded = sum(item.completion_tokens - 1 for item in stats)
-    verifies = sum(item.spec_verify_ct for item in stats)
-    return Measurement(decoded / sum(item.decode_seconds for item in stats), decoded / verifies if verifies else 1.0)
 
 
 def main() -> None:
@@ -47,24 +30,18 @@ def main() -> None:
     options = EngineOptions(
         algorithm=Algorithm.DDTREE, tree_budget=arguments.budget, tree_topk=arguments.topk, threads=arguments.threads
     )
-    runs: dict[Algorithm, list[Measurement]] = {algorithm: [] for algorithm in Algorithm}
     with bench(options) as loaded:
-        prompts = [loaded.chat(text) for text in CODE_PROMPTS[: arguments.prompts]]
-        for algorithm in Algorithm:
-            measure(loaded, algorithm, prompts[:1], 8)
-        for run in range(arguments.runs):
-            for algorithm in Algorithm:
-                runs[algorithm].append(measure(loaded, algorithm, prompts, arguments.tokens))
-            print(f"run {run + 1}: " + ", ".join(f"{a.value} {runs[a][-1].tok_s:.1f} tok/s" for a in Algorithm), flush=True)
+        groups = [[loaded.chat(text)] for text in CODE_PROMPTS[: arguments.prompts]] * arguments.runs
+        found = interleaved(loaded, [PLAIN, CHAIN, Mode(Algorithm.DDTREE, arguments.budget)], groups, arguments.tokens)
         parts = loaded.engine(Algorithm.DDTREE).stats().round_seconds
-    plain = median(item.tok_s for item in runs[Algorithm.PLAIN])
-    print(f"\n{'mode':8} {'tok/s':>7} {'x plain':>8} {'commit length':>14}")
-    for algorithm, items in runs.items():
-        ratio = median(item.tok_s / base.tok_s for item, base in zip(items, runs[Algorithm.PLAIN], strict=True))
-        speed, commit = median(item.tok_s for item in items), median(item.commit_length for item in items)
-        print(f"{algorithm.value:8} {speed:7.1f} {ratio:8.2f} {commit:14.2f}")
+        machine = description(loaded.drafter.dtype)
+    print(f"{'mode':8} {'tok/s':>7} {'x plain':>8} {'commit length':>14}")
+    for mode, samples in found.items():
+        print(f"{mode.name:8} {tok_s(samples):7.1f} {ratio(samples, found[PLAIN]):8.2f} {commit_length(samples):14.2f}")
     total = sum(parts.values())
-    print(f"plain step {1000 / plain:.1f} ms; tree round: " + ", ".join(f"{k} {v / total:.0%}" for k, v in parts.items()))
+    shares = ", ".join(f"{part} {seconds / total:.0%}" for part, seconds in parts.items())
+    print(f"plain step {1000 / tok_s(found[PLAIN]):.1f} ms; tree round: {shares}")
+    print(f"\n{machine}")
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ import torch
 from engine_launch.embedded.api import Algorithm, RequestOverrides, SamplingParams
 from engine_launch.embedded.options import EngineOptions
 from engine_launch.embedded.target import Segment, TargetModel
-from tests.benchmarks.budgets import prompts as held_out
 from tests.benchmarks.engines import Answer, Bench, ask_together, bench
 from tests.benchmarks.machine import description
+from tests.benchmarks.prompts import held_out
 
 MIX = (
     RequestOverrides(),

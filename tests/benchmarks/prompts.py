@@ -1,6 +1,30 @@
-"""Prompts for benchmarks: tasks in code that no training set of this project contains."""
+"""Prompts for benchmarks, none of which a training set of this project contains: the held-out suites, and tasks of our own."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.benchmarks.engines import Bench
+
+HELD_OUT = Path(__file__).parent.parent.parent / "engine_launch" / "training" / "heldout"
+"""A file for each suite: ``code.jsonl``, ``chat.jsonl``, ``long.jsonl``."""
+LONG_TOKENS = 1024
+"""Tokens of a document that are given with a question about it."""
+
+
+def held_out(loaded: Bench, suite: str, count: int) -> list[tuple[int, ...]]:
+    """The first prompts of a held-out suite, as token ids in the chat template."""
+    lines = [json.loads(line) for line in (HELD_OUT / f"{suite}.jsonl").read_text(encoding="utf-8").splitlines()]
+    if suite != "long":
+        return [loaded.chat(str(line["prompt"])) for line in lines[:count]]
+    found = []
+    for line in lines:
+        text = loaded.tokenizer.decode(list(loaded.tokenizer.encode(str(line["document"]))[:LONG_TOKENS]))
+        for question in line["questions"]:
+            found.append(loaded.chat(f"{text}\n\n{question}"))
+    return found[:count]
+
 
 CODE_PROMPTS = (
     "Write a Python function `run_lengths(text)` that returns (character, count) pairs for consecutive equal characters.",

@@ -14,9 +14,9 @@ from statistics import median
 
 from engine_launch.embedded.api import Algorithm, SamplingParams
 from engine_launch.embedded.options import EngineOptions
-from tests.benchmarks.budgets import HELD_OUT
 from tests.benchmarks.engines import ask_together, bench
 from tests.benchmarks.machine import description
+from tests.benchmarks.prompts import HELD_OUT
 
 
 def main() -> None:

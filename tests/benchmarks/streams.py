@@ -13,10 +13,10 @@ from statistics import median
 
 from engine_launch.embedded.api import Algorithm
 from engine_launch.embedded.options import EngineOptions
-from tests.benchmarks.budgets import prompts
 from tests.benchmarks.engines import bench
 from tests.benchmarks.machine import description
 from tests.benchmarks.modes import AUTO, PLAIN, Mode, Sample, commit_length, nodes, sample, tok_s
+from tests.benchmarks.prompts import held_out
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with bench(EngineOptions(algorithm=Algorithm.DDTREE, tree_budget="auto")) as loaded:
         half = arguments.prompts // 2
-        asked = [*prompts(loaded, "code", half), *prompts(loaded, "chat", arguments.prompts - half)]
+        asked = [*held_out(loaded, "code", half), *held_out(loaded, "chat", arguments.prompts - half)]
         for mode in (PLAIN, AUTO):
             sample(loaded, mode, asked[:1], 8)
         alone: dict[Mode, list[Sample]] = {PLAIN: [], AUTO: []}
