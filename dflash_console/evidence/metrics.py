@@ -114,8 +114,7 @@ def _commit(old: MetricsSample | None, new: MetricsSample) -> tuple[float | None
         return None, ""
     accepted = _accepted(old, new)
     if accepted:
-        verifies = sum(accepted)
-        return sum((drafts + 1) * count for drafts, count in enumerate(accepted)) / verifies, EVERY_VERIFY
+        return _mean_commit(accepted), EVERY_VERIFY
     tokens = _growth(old.generation_tokens, new.generation_tokens)
     requests = _growth(old.num_requests, new.num_requests)
     verifies_done = _growth(old.verify_calls if old.verify_calls is not None else 0.0, new.verify_calls)
@@ -123,6 +122,11 @@ def _commit(old: MetricsSample | None, new: MetricsSample) -> tuple[float | None
         return None, ""
     # The first token of each request comes from its prefill, not from a verify.
     return (tokens - requests) / verifies_done, FINISHED
+
+
+def _mean_commit(accepted: Sequence[int]) -> float:
+    """Tokens per verify, of verifies by accepted drafts."""
+    return sum((drafts + 1) * count for drafts, count in enumerate(accepted)) / sum(accepted)
 
 
 def _accepted(old: MetricsSample | None, new: MetricsSample) -> tuple[int, ...]:
@@ -192,14 +196,19 @@ class RateMeter:
         if rates.decode_tok_s is None and wide.decode_tok_s == 0.0:
             # Only a longer look tells a stuck gauge from a slow one.
             rates = replace(rates, decode_tok_s=0.0, decode_source=wide.decode_source, commit_stale=True)
+        # While nothing runs, the verifies are those of the last minute in which something did, and do not shrink to its end.
+        last, other = (self._rates, wide) if rates.commit_stale else (wide, self._rates)
+        accepted = last.accept_histogram or other.accept_histogram
+        rounds = last if last.round_s is not None else other
         self._rates = replace(
             rates,
+            commit_length=_mean_commit(accepted) if rates.commit_stale and accepted else rates.commit_length,
             ttft_p50_s=wide.ttft_p50_s if wide.ttft_p50_s is not None else self._rates.ttft_p50_s,
             ttft_p95_s=wide.ttft_p95_s if wide.ttft_p95_s is not None else self._rates.ttft_p95_s,
             cached_share=wide.cached_share if wide.cached_share is not None else self._rates.cached_share,
-            accept_histogram=wide.accept_histogram or self._rates.accept_histogram,
-            round_s=wide.round_s if wide.round_s is not None else self._rates.round_s,
-            round_shares=wide.round_shares or self._rates.round_shares,
+            accept_histogram=accepted,
+            round_s=rounds.round_s,
+            round_shares=rounds.round_shares,
         )
         return self._rates
 

@@ -43,9 +43,17 @@ def live_figures(state: HostState, busy: str = "") -> LiveFigures:
         decode_source=decode_source,
         commit=rates.commit_length,
         commit_stale=rates.commit_stale,
-        commit_note=down or ("last known" if rates.commit_stale and rates.commit_length is not None else ""),
+        commit_note=down or _last_known(rates),
         commit_source=commit_source,
     )
+
+
+def _last_known(rates: Rates) -> str:
+    """Of how many verifies an old commit length is: after a change it may be the one of the prompt that proved it."""
+    if not rates.commit_stale or rates.commit_length is None:
+        return ""
+    verifies = sum(rates.accept_histogram)
+    return f"last known, of {verifies:,} {'verify' if verifies == 1 else 'verifies'}" if verifies else "last known"
 
 
 _DOWN = {

@@ -41,7 +41,9 @@ TOPICS: dict[str, Topic] = {
         "short answers.\n\n"
         "The lower edge says which of two holds here. 'every verify': this engine counts each verify as it happens (the "
         "embedded one does), so the value moves while answers stream. 'finished requests': the counters grow when a request "
-        "finishes (stock SGLang), so the value comes in steps, and between them it is the last one known.\n\n"
+        "finishes (stock SGLang), so the value comes in steps, and between them it is the last one known. While nothing runs, "
+        "'last known' says of how many verifies the value is: those of the last minute in which there were some. After a change "
+        "that may be the one of the prompt that proved it.\n\n"
         "Accept rate is another figure: accepted ÷ proposed. A tree proposes more nodes than can ever be accepted, so "
         "its rate falls as the budget grows while its commit length rises. Compare commit length and tok/s across "
         "budgets, never the rate.",

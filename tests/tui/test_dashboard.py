@@ -156,6 +156,14 @@ async def test_a_commit_length_from_before_is_called_last_known(make_app: MakeAp
         assert "idle" in app.query_one("#decode", PlotPanel).text
 
 
+@pytest.mark.parametrize(
+    ("accepted", "words"), [((), "last known"), ((1,), "last known, of 1 verify"), ((900, 134), "last known, of 1,034 verifies")]
+)
+def test_of_how_many_verifies_an_old_commit_length_is_stands_beside_it(accepted: tuple[int, ...], words: str) -> None:
+    assert live_figures(state(rates=replace(IDLE, accept_histogram=accepted))).commit_note == words
+    assert live_figures(state(rates=BUSY)).commit_note == ""
+
+
 async def test_the_plots_move_when_a_new_sample_arrives(make_app: MakeApp) -> None:
     link = RecordedLink(state())
     app = make_app(link)

@@ -169,6 +169,19 @@ def test_the_last_commit_length_stays_and_is_stale_when_nothing_runs() -> None:
     assert (idle.commit_length, idle.commit_stale, idle.decode_tok_s) == (4.0, True, 0.0)
 
 
+def test_when_nothing_runs_the_commit_length_is_that_of_the_last_minutes_verifies_for_as_long_as_it_takes() -> None:
+    meter = RateMeter(span_s=60.0)
+    for second in range(11):
+        # The last verifies of an answer need not be like the others.
+        counts = (float(min(second, 2)), 0.0, float(max(0, second - 2)))
+        running = meter.add(sample(realtime_decode_tokens=3.0 * second, accepted_drafts=counts), float(second))
+    assert (running.accept_histogram, running.commit_length) == ((2, 0, 8), 3.0)
+    for later in (13.0, 40.0, 65.0, 69.0, 200.0):
+        idle = meter.add(sample(realtime_decode_tokens=30.0, accepted_drafts=counts), later)
+        assert idle.commit_stale
+        assert (idle.accept_histogram, idle.commit_length) == ((2, 0, 8), 2.6)
+
+
 def test_verifies_counted_as_they_happen_give_the_commit_length_of_running_requests() -> None:
     old = sample(realtime_decode_tokens=0.0, accepted_drafts=(1.0, 1.0))
     new = sample(realtime_decode_tokens=9.0, accepted_drafts=(1.0, 2.0, 0.0, 2.0))
