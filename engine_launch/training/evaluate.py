@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 from engine_launch.training.command import run
@@ -55,7 +56,10 @@ def spread(rows: list[T], limit: int | None) -> list[T]:
 def answers_to(target: Target, args: argparse.Namespace) -> Iterator[tuple[float, HeldOutSet, Sequences]]:
     """The answered sets, one temperature after the other."""
     if args.held_out.is_dir():
-        yield from ((0.0, name, answers) for name, answers in read_answers(args.held_out).items() if name in args.sets)
+        for name, answers in read_answers(args.held_out).items():
+            if name in args.sets:
+                chosen = spread(list(range(len(answers.lengths))), args.limit)
+                yield 0.0, name, answers.keep(np.isin(np.arange(len(answers.lengths)), chosen))
         return
     weights = hashlib.sha256(args.model.read_bytes()).hexdigest()
     for temperature in args.temperatures:
@@ -111,7 +115,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--table", type=Path, help="write the tables there too")
     parser.add_argument("--json", type=Path, help="write every histogram there")
     parser.add_argument("--answers", type=Path, help="a folder that keeps the target's answers")
-    parser.add_argument("--limit", type=int, help="prompts per set, evenly spaced")
+    parser.add_argument("--limit", type=int, help="prompts (or answers, of a folder) per set, evenly spaced")
     parser.add_argument("--sets", type=lambda text: [HeldOutSet(part) for part in text.split(",")], default=list(HeldOutSet))
     parser.add_argument("--temperatures", type=lambda text: [float(part) for part in text.split(",")], default=[0.0, 0.8])
     parser.add_argument("--budgets", type=numbers, default=(4, 8, 16, 32, 64), help="of trees, root not counted")

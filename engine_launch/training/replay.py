@@ -169,8 +169,8 @@ def draft_by_windows(
             for i, one in enumerate(windows):
                 hidden = drafted(drafter, forward.target.embedding, features, batch.ids, anchors, one)[used]
                 for values, places in candidates(hidden, forward.target.embedding, text, topk):
-                    logprobs[i].append(values.cpu())
-                    ranks[i].append(places.cpu())
+                    logprobs[i].append(values)
+                    ranks[i].append(places)
         firsts += starts.tolist()
         counts += number.tolist()
     return [Drafts(tuple(firsts), tuple(counts), torch.cat(p), torch.cat(r)) for p, r in zip(logprobs, ranks, strict=True)]

@@ -88,6 +88,21 @@ def test_the_figures_are_replay_s_and_answers_are_made_once(files: Path, monkeyp
     run(files, monkeypatch, "--sets", "chat", "--limit", "2")
 
 
+def test_answers_of_a_folder_are_measured_as_they_are(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(files, monkeypatch, "--sets", "chat")
+    [greedy, _] = sorted((files / "answers").iterdir())
+    whole = json.loads((files / "out.json").read_text())["rows"][0]
+    (files / "heldout.json").unlink()
+    (files / "heldout.json").mkdir()
+    greedy.rename(files / "heldout.json" / "heldout-chat.npz")
+    run(files, monkeypatch)
+    assert json.loads((files / "out.json").read_text())["rows"][0] == whole
+    run(files, monkeypatch, "--limit", "2")
+    part = json.loads((files / "out.json").read_text())["rows"][0]
+    assert part["answers"] == 2
+    assert sum(part["histogram"]) < sum(whole["histogram"])
+
+
 def test_code_and_chat_are_judged_by_all_their_rounds() -> None:
     usual = Tree(6, 3)
     sets = {HeldOutSet.CODE: CommitCounts((1, 0, 0, 1)), HeldOutSet.CHAT: CommitCounts((8, 0, 0, 0))}
