@@ -78,7 +78,7 @@ _CATALOGUE = (
         KnobKind.BUDGET,
         "nodes",
         "Drafts in the tree, root not counted; the verify pass is budget + 1 rows wide. More nodes commit more tokens per "
-        "verify, and each verify costs more. 'auto' lets the engine size each tree by what a verify costs it.",
+        "verify, and each verify costs more. 'auto' lets the engine size each tree by what a verify costs.",
         ("--speculative-ddtree-budget",),
         server_fields=("speculative_ddtree_budget",),
         internal_fields=("speculative_ddtree_budget",),
