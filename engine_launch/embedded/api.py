@@ -54,6 +54,8 @@ class RequestOverrides:
 
 @dataclass(frozen=True)
 class GenerateRequest:
+    """One prompt to answer, with everything that decides the answer."""
+
     rid: str
     input_ids: tuple[int, ...]
     sampling: SamplingParams
@@ -85,10 +87,13 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class FinishReason:
+    """Why an answer ended, as SGLang's ``meta_info.finish_reason`` has it."""
+
     type: Literal["stop", "length", "abort"]
     matched: int | str | None = None
     """The stop token id or stop string that ended the answer (``stop``)."""
     message: str = ""
+    """One sentence (``abort``)."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ class LoadProgress:
 
 @dataclass(frozen=True)
 class LoadEnd:
+    """A model's weights are in memory."""
+
     part: ModelPart
     seconds: float
     model_class: str
@@ -70,6 +72,8 @@ class KvPoolReady:
 
 @dataclass(frozen=True)
 class SchedulerReady:
+    """The engine's bounds, in tokens but for the number of requests."""
+
     max_total_num_tokens: int
     chunked_prefill_size: int
     max_prefill_tokens: int
@@ -79,6 +83,8 @@ class SchedulerReady:
 
 @dataclass(frozen=True)
 class PrefillBatch:
+    """One prefill step. ``new_sequences`` are requests whose prompt begins in it; ``used_tokens`` are held by all that run."""
+
     new_sequences: int
     new_tokens: int
     cached_tokens: int
@@ -111,6 +117,8 @@ class DecodeBatch:
 
 @dataclass(frozen=True)
 class FirstVerify:
+    """The first round that verified drafts: speculation is not only configured, it works."""
+
     algorithm: Algorithm
     correct_drafts: tuple[int, ...]
     """Accepted drafts per request of the batch (bonus not counted)."""

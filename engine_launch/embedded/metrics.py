@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine_launch.embedded.api import Algorithm, Engine, FinishReason, RequestStats
+from engine_launch.embedded.api import Algorithm, Engine, EngineStats, FinishReason, RequestStats, Settings
 from engine_launch.embedded.logs import GIB
 
 _ENGINE_LABELS = {"moe_ep_rank": "0", "pp_rank": "0", "tp_rank": "0"}
@@ -152,12 +152,47 @@ class _EngineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         stats, settings = self._engine.stats(), self._engine.settings
+        yield from self._gauges(stats, settings)
+        yield self._split(
+            "realtime_tokens",
+            "Total number of tokens processed (grows with every round). mode: prefill_compute, prefill_cache, decode.",
+            "mode",
+            {
+                "prefill_compute": stats.realtime_prefill_tokens_total,
+                "decode": stats.realtime_decode_tokens_total,
+                "prefill_cache": stats.cached_tokens_total,
+            },
+        )
+        yield self._split(
+            "spec_accepted_drafts",
+            "Verify passes by how many drafts they accepted.",
+            "accepted",
+            {str(accepted): count for accepted, count in enumerate(stats.accept_histogram)},
+        )
+        yield self._split(
+            "ddtree_round_seconds",
+            "Seconds spent in the parts of draft-and-verify rounds.",
+            "part",
+            stats.round_seconds,
+        )
+        yield self._count("ddtree_rounds", "Draft-and-verify rounds that ddtree_round_seconds sums up.", stats.rounds)
+        if settings.algorithm is not Algorithm.PLAIN:
+            yield from self._settings_in_effect(settings, stats.draft_kv_bytes)
+        startup = GaugeMetricFamily(
+            "sglang:startup_time_seconds", "Engine startup duration by phase in seconds.", labels=[*self._plain, "phase"]
+        )
+        for phase, seconds in self._startup_seconds.items():
+            startup.add_metric([*self._plain.values(), phase], seconds)
+        yield startup
+
+    def _gauges(self, stats: EngineStats, settings: Settings) -> Iterable[Metric]:
+        """What SGLang's scheduler exports as gauges."""
         drafts = settings.algorithm is not Algorithm.PLAIN
         free = stats.max_total_num_tokens - stats.used_tokens
         usage = stats.used_tokens / stats.max_total_num_tokens if stats.max_total_num_tokens else 0.0
         hits = stats.realtime_prefill_tokens_total + stats.cached_tokens_total
         width = settings.block_size if settings.algorithm is Algorithm.DFLASH else settings.largest_tree + 1
-        yield from (
+        return (
             self._gauge(
                 "max_total_num_tokens", "Maximum total number of tokens in the KV cache pool.", stats.max_total_num_tokens
             ),
@@ -198,40 +233,8 @@ class _EngineCollector(Collector):
             ),
             self._gauge("is_cuda_graph", "Whether the batch is using CUDA graph.", 0),
         )
-        yield self._split(
-            "realtime_tokens",
-            "Total number of tokens processed (grows with every round). mode: prefill_compute, prefill_cache, decode.",
-            "mode",
-            {
-                "prefill_compute": stats.realtime_prefill_tokens_total,
-                "decode": stats.realtime_decode_tokens_total,
-                "prefill_cache": stats.cached_tokens_total,
-            },
-        )
-        yield self._split(
-            "spec_accepted_drafts",
-            "Verify passes by how many drafts they accepted.",
-            "accepted",
-            {str(accepted): count for accepted, count in enumerate(stats.accept_histogram)},
-        )
-        yield self._split(
-            "ddtree_round_seconds",
-            "Seconds spent in the parts of draft-and-verify rounds.",
-            "part",
-            stats.round_seconds,
-        )
-        yield self._count("ddtree_rounds", "Draft-and-verify rounds that ddtree_round_seconds sums up.", stats.rounds)
-        if drafts:
-            yield from self._settings_in_effect(stats.draft_kv_bytes)
-        startup = GaugeMetricFamily(
-            "sglang:startup_time_seconds", "Engine startup duration by phase in seconds.", labels=[*self._plain, "phase"]
-        )
-        for phase, seconds in self._startup_seconds.items():
-            startup.add_metric([*self._plain.values(), phase], seconds)
-        yield startup
 
-    def _settings_in_effect(self, draft_kv_bytes: int) -> Iterable[Metric]:
-        settings = self._engine.settings
+    def _settings_in_effect(self, settings: Settings, draft_kv_bytes: int) -> Iterable[Metric]:
         return (
             self._gauge("ddtree_budget", "Nodes of the tree at most, root not counted, in effect.", settings.largest_tree),
             self._gauge("ddtree_budget_auto", "1 while trees are sized automatically.", settings.automatic),

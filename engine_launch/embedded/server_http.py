@@ -34,6 +34,11 @@ class JsonResponse(Response):
 
 
 def to_json(content: object) -> str:
+    """Compact JSON, not escaped to ASCII.
+
+    Raises:
+        ValueError: a number is infinite or none (JSON has no word for it).
+    """
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 

@@ -38,6 +38,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class TargetOutput:
+    """What a pass gives for its rows."""
+
     hidden: Tensor
     """``[R, H]``, after the final norm."""
     features: Tensor | None

@@ -72,6 +72,8 @@ def byte_alphabet() -> dict[str, int]:
 
 @dataclass(frozen=True)
 class ChatMessage:
+    """One turn of a conversation; ``role`` is ``system``, ``user`` or ``assistant``."""
+
     role: str
     content: str
 

@@ -32,6 +32,7 @@ Way = Callable[[tuple[int, ...]], int]
 
 
 def of_engine(loaded: Bench, algorithm: Algorithm, tokens: int) -> Way:
+    """Greedy answers of one of our engines, of so many tokens at most."""
     sampling = SamplingParams(max_new_tokens=tokens, temperature=0.0)
 
     def answer(prompt: tuple[int, ...]) -> int:
@@ -41,6 +42,8 @@ def of_engine(loaded: Bench, algorithm: Algorithm, tokens: int) -> Way:
 
 
 def of_transformers(model: Any, end: int, tokens: int, **options: object) -> Way:
+    """Greedy answers of ``model.generate``, which is given ``options``; ``end`` is the id of the end token."""
+
     def answer(prompt: tuple[int, ...]) -> int:
         ids = torch.tensor([prompt])
         with torch.inference_mode():

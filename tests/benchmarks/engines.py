@@ -26,6 +26,8 @@ from engine_launch.embedded.tokenizer import ChatMessage, Tokenizer
 
 @dataclass(frozen=True)
 class Answer:
+    """The tokens of one answer and the engine's figures for it."""
+
     ids: tuple[int, ...]
     stats: RequestStats
 
