@@ -144,8 +144,12 @@ def status_json(state: HostState, figures: Figures, table: TruthTable) -> dict[s
 def print_status(output: Output, state: HostState, figures: Figures, table: TruthTable) -> None:
     """The same for people."""
     service = state.service.value if state.service else None
-    output.table([["host", state.host + (" (a small model on this CPU)" if state.embedded else "")], ["unit", state.unit]])
+    rows: list[list[str | Cell]] = [
+        ["host", state.host + (" (a small model on this CPU)" if state.embedded else "")],
+        ["unit", state.unit],
+    ]
     if service is None:
+        output.table(rows)
         output.line(f"service  ? {state.problems.get('service', 'not read')}", Tone.BAD)
         return
     symbol, tone = _TONES[service.state]
@@ -159,7 +163,7 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
         words.append(f"{service.restarts} restarts")
     if service.state is RunState.FAILED:
         words += [word for word in (service.result, service.detail) if word]
-    rows: list[list[str | Cell]] = [["service", Cell(f"{symbol} {', '.join(words)}", tone)]]
+    rows.append(["service", Cell(f"{symbol} {', '.join(words)}", tone)])
     if service.invocation_id:
         rows.append(["start", service.invocation_id])
     if state.server and state.ready:
