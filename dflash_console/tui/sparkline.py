@@ -28,5 +28,5 @@ def sparkline(points: Iterable[Point], start: float, end: float, cells: int) -> 
 
 
 def block(mean: float, top: float) -> str:
-    """The character whose height is ``mean`` on a scale from zero to ``top``."""
-    return BLOCKS[0] if top <= 0 else BLOCKS[round(mean / top * (len(BLOCKS) - 1))]
+    """The character whose height is ``mean`` (at most ``top``) on a scale from zero to ``top``."""
+    return BLOCKS[0] if top <= 0 else BLOCKS[round(max(0.0, mean) / top * (len(BLOCKS) - 1))]

@@ -28,3 +28,9 @@ def test_the_largest_time_stands_highest() -> None:
 @pytest.mark.parametrize(("curve", "width"), [((), 80), (((1.0, 2.0),), 80), (CURVE, 16)])
 def test_without_a_curve_or_room_there_are_no_lines(curve: tuple[tuple[float, float], ...], width: int) -> None:
     assert curve_lines(curve, width) == []
+
+
+def test_times_that_cannot_be_are_shown_as_they_are_and_have_no_height() -> None:
+    _, milliseconds, heights = curve_lines(((1, -500.0), (9, 0.0), (17, 10.0)), 60)
+    assert milliseconds.split()[1:] == ["-500.0", "0.0", "10.0"]
+    assert heights.split() == ["▁▁▁", "▁▁▁", "███"]
