@@ -1,6 +1,6 @@
 """What the embedded engine commits, against what replay reads off the same answers.
 
-    python -m tests.benchmarks.replay_check HELD_OUT.json [--limit 4] [--temperature 0] [--dtype bfloat16]
+    python -m tests.benchmarks.replay_check HELD_OUT.json [--drafter FOLDER] [--limit 4] [--temperature 0] [--dtype bfloat16]
 
 The engine answers some prompts of each held-out set (``engine_launch.training.heldout`` makes the file) with a chain and with a
 tree, and tells every round. Replay, in fp32, is given the texts that came out. Rounds whose block runs past the answer's end are
@@ -66,19 +66,24 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=4, help="prompts per set")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
+    parser.add_argument("--drafter", type=Path, default=PACKAGED_DRAFTER)
     arguments = parser.parse_args()
     sets = {
         name: spread([first for first, *_ in turns_of(rows) if len(first) <= LONGEST], arguments.limit)
         for name, rows in read_prompts(arguments.held_out).items()
     }
-    drafter = Drafter.load(PACKAGED_DRAFTER)
+    drafter = Drafter.load(arguments.drafter)
     forward = TargetForward(load_target(resolve_model(None)), drafter.shape.taps, LONGEST + TOKENS + 64)
     torch.set_grad_enabled(False)
     print("| held-out set | answers | mode | rounds | engine | replay | rounds that are the same | engine, all rounds |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for algorithm, mode in ((Algorithm.DFLASH, "chain"), (Algorithm.DDTREE, f"tree {BUDGET}")):
-        options = EngineOptions(algorithm=algorithm, tree_budget=BUDGET, tree_topk=TOPK, dtype=arguments.dtype)
-        engine = build_engine(options, SilentLog())
+        engine = build_engine(
+            EngineOptions(
+                draft_path=arguments.drafter, algorithm=algorithm, tree_budget=BUDGET, tree_topk=TOPK, dtype=arguments.dtype
+            ),
+            SilentLog(),
+        )
         try:
             for name, prompts in sets.items():
                 real: list[Round] = []
