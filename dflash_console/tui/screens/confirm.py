@@ -26,7 +26,8 @@ class ConfirmScreen(Dialog[bool]):
         self._yes = yes
 
     def compose_body(self) -> ComposeResult:
-        yield Static(Text(f"{self._question}\n\nenter {self._yes}   esc go back"), classes="question")
+        # Which keys say yes and no stands in the key line, as they are bound; here is what yes means.
+        yield Static(Text(f"{self._question}\n\nyes: {self._yes}"), classes="question")
 
     def action_yes(self) -> None:
         self.dismiss(True)
