@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 
+from engine_launch.embedded import heap
 from engine_launch.embedded.admission import EngineLimits, check_request
 from engine_launch.embedded.api import (
     EngineError,
@@ -137,11 +138,12 @@ class EmbeddedEngine:
         return outcome.accepted
 
     def flush_cache(self) -> bool:
-        """Forget what earlier requests left for later ones; False while requests run, as in SGLang."""
+        """Forget what earlier requests left for later ones, and give the memory back; False while requests run, as in SGLang."""
         with self._wake:
             if self._running or self._queue:
                 return False
             self._prefixes.clear()
+            heap.trim()
             return True
 
     def stats(self) -> EngineStats:
