@@ -32,6 +32,9 @@ TOGETHER, TOGETHER_ROWS = 4, 3
 MEASURING_SECONDS = 1.0
 """After so long no other repetition is begun."""
 REPETITIONS = 5
+LAST_SLOPE = 2.0
+"""So many times the slope before it the last one may be. When something disturbs a measurement, a wider one shows it; the widest
+has none behind it, and a time far too long would stay, since trees would never become so wide that rounds could correct it."""
 APPENDED = 4
 """Tokens committed by a usual verify."""
 
@@ -100,7 +103,7 @@ def measure(target: TargetModel, drafter: Drafter) -> CostModel:
         for requests in (1, TOGETHER):
             jobs["draft", requests] = _draft(target, drafter, requests)
         best = _fastest(jobs)
-    base = convex(NEAR_WIDTHS, [best["near", width] for width in NEAR_WIDTHS])
+    base = bounded(NEAR_WIDTHS, convex(NEAR_WIDTHS, [best["near", width] for width in NEAR_WIDTHS]))
     growth = [(best["far", width] - best["near", width]) / (far - NEAR) if far > NEAR else 0.0 for width in FAR_WIDTHS]
     each, row = line(FAR_WIDTHS, growth)
     start = CostModel(NEAR_WIDTHS, base, each, row, best["draft", 1])
@@ -180,6 +183,13 @@ def convex(widths: Sequence[int], seconds: Sequence[float]) -> tuple[float, ...]
         found.append(found[-1] + max(0.0, slope) * run)
         left_over -= run
     return tuple(found)
+
+
+def bounded(widths: Sequence[int], seconds: Sequence[float]) -> tuple[float, ...]:
+    """The same times (three at least, convex), the last slope at most :data:`LAST_SLOPE` times the one before it."""
+    before = (seconds[-2] - seconds[-3]) / (widths[-2] - widths[-3])
+    most = seconds[-2] + LAST_SLOPE * before * (widths[-1] - widths[-2])
+    return (*seconds[:-1], min(seconds[-1], most))
 
 
 def line(xs: Sequence[int], ys: Sequence[float]) -> tuple[float, float]:

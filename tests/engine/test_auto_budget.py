@@ -16,7 +16,7 @@ from engine_launch.embedded.api import AUTO_BUDGET_MAX, Algorithm, RequestOverri
 from engine_launch.embedded.auto_budget import Growing, Settled, grow_while_it_pays
 from engine_launch.embedded.events import CostsMeasured, DraftRunnerReady, SettingChange
 from engine_launch.embedded.target import TargetModel
-from engine_launch.embedded.verify_cost import NEAR, CostModel, convex, line, measure
+from engine_launch.embedded.verify_cost import NEAR, CostModel, bounded, convex, line, measure
 from engine_launch.tree import ROOT_ONLY
 from tests.engine.conftest import TOKENS
 from tests.engine.models import greedy, prompts, submit, tiny_drafter, tiny_engine, tiny_settings, tiny_target
@@ -50,6 +50,15 @@ def test_times_that_are_convex_already_are_kept() -> None:
     assert convex(WIDTHS, measured) == pytest.approx(measured)
     # One slow measurement is averaged with its neighbour instead of making the next rows look free.
     assert convex(WIDTHS, [1.0, 3.0, 2.0, 4.0, 9.0]) == pytest.approx([1.0, 1.5, 2.0, 4.0, 9.0])
+
+
+def test_a_disturbed_measurement_of_any_width_leaves_trees_room_beyond_it() -> None:
+    times = [1.0, 1.2, 1.6, 2.4, 4.0]
+    for disturbed in range(1, len(times)):
+        measured = [seconds * (4.0 if number == disturbed else 1.0) for number, seconds in enumerate(times)]
+        costs = CostModel(WIDTHS, bounded(WIDTHS, convex(WIDTHS, measured)), 0.0, 0.0, 0.1)
+        assert costs.one_more(WIDTHS[-1], NEAR) <= 2.5 * (times[-1] - times[-2]) / (WIDTHS[-1] - WIDTHS[-2])
+    assert bounded(WIDTHS, times) == pytest.approx(times)
 
 
 def test_between_and_beyond_the_measured_widths_times_follow_straight_lines() -> None:
