@@ -20,6 +20,12 @@ from engine_launch.embedded.tokenizer import ChatMessage, Tokenizer
 
 COMPLETION_MAX_TOKENS = 16
 """OpenAI's default for ``/v1/completions``."""
+_TEMPLATE_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "tools": (),
+    "tool_choice": ("none", "auto"),
+    "reasoning_effort": (),
+    "chat_template_kwargs": (),
+}
 _ROLES = ("system", "user", "assistant", "tool", "developer")
 
 
@@ -49,7 +55,7 @@ class OpenAICall:
     copies: int
     """Answers per prompt (``n``)."""
     return_meta_info: bool
-    """Choices carry ``/generate``'s ``meta_info`` when they finish."""
+    """Choices of a whole answer carry ``/generate``'s ``meta_info``."""
     id: str
     created: int
 
@@ -68,8 +74,13 @@ def parse_openai(
         BadRequest: anything malformed, or that would have to be ignored.
         EngineError: the chat template refuses the messages.
     """
+    if body.flag("stream") and body.flag("return_meta_info"):
+        # SGLang 0.5.17's words. It cannot stream them; a client tried against this engine must not find that out there.
+        raise BadRequest(
+            "return_meta_info is not supported with streaming. Please set stream=false when using return_meta_info=true."
+        )
     if dialect is Dialect.CHAT:
-        prompts = [tokenizer.encode(tokenizer.apply_chat_template(_messages(body.raw("messages"))))]
+        prompts = [_template_tokens(body.raw("messages"), tokenizer)]
         default_limit = max(1, context_length - len(prompts[0]))
     else:
         prompts = _prompts(body.raw("prompt"), tokenizer)
@@ -105,6 +116,31 @@ def parse_openai(
         id=call_id,
         created=int(time.time()),
     )
+
+
+def parse_tokenize(body: Fields, tokenizer: Tokenizer) -> list[int] | list[list[int]]:
+    """Read a body of ``/tokenize``: the tokens of a conversation under the chat template, of a text, or of each of several texts.
+
+    Raises:
+        BadRequest: neither or both of ``prompt`` and ``messages``, or anything that would have to be ignored.
+        EngineError: the chat template refuses the messages.
+    """
+    body.only(
+        ("prompt", "messages"),
+        {"add_special_tokens": (True,), "continue_final_message": (False,), **_TEMPLATE_NEUTRAL},
+        ("model",),
+    )
+    if ("prompt" in body) == ("messages" in body):
+        raise BadRequest("Exactly one of 'prompt' or 'messages' must be provided.")
+    if "messages" in body:
+        return list(_template_tokens(body.raw("messages"), tokenizer))
+    texts = [list(tokenizer.encode(text)) for text in body.texts("prompt")]
+    return texts if isinstance(body.raw("prompt"), list) else texts[0]
+
+
+def _template_tokens(messages: object, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """What the model reads of a conversation, up to where its answer begins."""
+    return tokenizer.encode(tokenizer.apply_chat_template(_messages(messages)))
 
 
 def _messages(value: object) -> list[ChatMessage]:
@@ -213,10 +249,7 @@ class StreamWriter:
         if step.delta or (call.continuous_usage and step.token_ids and step.finish is None):
             chunks.append(self._chunk({"index": index, **self._content(step.delta)}, None, step.stats))
         if step.finish is not None:
-            last = {"index": index, **self._content(None)}
-            if call.return_meta_info:
-                last["meta_info"] = meta_info(answer, step, sent=True)
-            chunks.append(self._chunk(last, step.finish, step.stats))
+            chunks.append(self._chunk({"index": index, **self._content(None)}, step.finish, step.stats))
         return chunks
 
     def usage(self) -> dict[str, object]:

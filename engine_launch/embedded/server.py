@@ -24,7 +24,7 @@ from engine_launch.embedded.api import Engine, EngineError, EngineUnavailable, G
 from engine_launch.embedded.hot_settings import HOT_FIELDS
 from engine_launch.embedded.logs import LOGGER_NAME
 from engine_launch.embedded.metrics import ServerMetrics
-from engine_launch.embedded.openai import Dialect, OpenAICall, StreamWriter, parse_openai, whole_answer
+from engine_launch.embedded.openai import Dialect, OpenAICall, StreamWriter, parse_openai, parse_tokenize, whole_answer
 from engine_launch.embedded.server_answers import AnswerSet, Step
 from engine_launch.embedded.server_body import BodyError, BodyLimits
 from engine_launch.embedded.server_http import (
@@ -78,6 +78,8 @@ class Server:
             ("/generate", self.generate, ("POST", "PUT")),
             ("/v1/chat/completions", self.chat_completions, ("POST",)),
             ("/v1/completions", self.completions, ("POST",)),
+            ("/v1/tokenize", self.tokenize, ("POST",)),
+            ("/tokenize", self.tokenize, ("POST",)),
             ("/v1/models", self.models, ("GET",)),
             (MODEL_PATH, self.model, ("GET",)),
             ("/server_info", self.server_info, ("GET",)),
@@ -276,6 +278,13 @@ class Server:
 
     async def completions(self, request: Request) -> Response:
         return await self._openai(Dialect.COMPLETION, request)
+
+    async def tokenize(self, request: Request) -> Response:
+        """The tokens of a conversation as the chat endpoint would have the model read it, or of texts."""
+        body = await request.body()
+        tokens = await asyncio.to_thread(lambda: parse_tokenize(parse_body(body), self._tokenizer))
+        count = [len(one) for one in tokens if isinstance(one, list)] or len(tokens)
+        return JsonResponse({"tokens": tokens, "count": count, "max_model_len": self._engine.context_length})
 
     async def _openai(self, dialect: Dialect, request: Request) -> Response:
         body = await request.body()

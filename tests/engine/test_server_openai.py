@@ -139,11 +139,34 @@ def test_newer_limit_wins_over_the_older_one(engine: ScriptedEngine, server: Run
     assert engine.submitted[0].sampling.max_new_tokens == 3
 
 
-def test_meta_info_comes_when_asked_for(server: Running) -> None:
+def test_meta_info_comes_with_whole_answers_and_is_refused_for_streams_in_sglangs_words(server: Running) -> None:
     body = server.post("/v1/chat/completions", {**CHAT, "return_meta_info": True}).json()
     assert body["choices"][0]["meta_info"]["spec_verify_ct"] == 3
-    last = server.events("/v1/chat/completions", {**CHAT, "stream": True, "return_meta_info": True})[-1]
-    assert choice(last)["meta_info"]["spec_verify_ct"] == 3  # type: ignore[index]
+    refused = server.post("/v1/chat/completions", {**CHAT, "stream": True, "return_meta_info": True})
+    assert refused.status_code == 400
+    assert refused.json() == json.loads((FIXTURES / "server" / "chat-stream-meta-info-error.json").read_text())
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/tokenize"])
+def test_tokens_of_a_conversation_are_those_that_chat_has_the_model_read(
+    engine: ScriptedEngine, server: Running, path: str
+) -> None:
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+    answer = server.post(path, {"messages": messages}).json()
+    server.post("/v1/chat/completions", {"messages": messages})
+    assert answer["tokens"] == list(engine.submitted[0].input_ids)
+    assert (answer["count"], answer["max_model_len"]) == (len(answer["tokens"]), engine.context_length)
+
+
+def test_tokens_of_texts(server: Running) -> None:
+    assert server.post("/tokenize", {"prompt": "ab"}).json()["tokens"] == list(b"ab")
+    several = server.post("/tokenize", {"prompt": ["ab", "c"]}).json()
+    assert (several["tokens"], several["count"]) == ([list(b"ab"), list(b"c")], [2, 1])
+
+
+@pytest.mark.parametrize("body", [{}, {"prompt": "a", "messages": CHAT["messages"]}, {"prompt": "a", "tools": [{}]}])
+def test_tokens_of_nothing_of_both_or_with_tools_are_refused(server: Running, body: dict[str, object]) -> None:
+    assert server.post("/tokenize", body).status_code == 400
 
 
 def test_completions_have_their_own_shape_and_default_limit(engine: ScriptedEngine, server: Running) -> None:
