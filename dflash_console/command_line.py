@@ -121,6 +121,11 @@ def _prompt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="S")
     parser.add_argument("--ignore-eos", action="store_true", help="go on to --max-tokens, so that runs are of equal length")
     parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without the chat template")
+    parser.add_argument(
+        "--openai",
+        action="store_true",
+        help="ask the chat endpoint as OpenAI's clients do: the model's own sampling defaults, but no commit length",
+    )
     parser.add_argument("--algorithm", metavar="NAME", help="PLAIN decodes these requests without speculation, in place")
     parser.add_argument(
         "--set",

@@ -33,7 +33,9 @@ async def fire(
         if on_done is not None:
             on_done(record)
 
-    async with PromptClient(engine.base_url, api_key=engine.api_key, first_token_s=first_token_s) as client:
+    async with PromptClient(
+        engine.base_url, api_key=engine.api_key, first_token_s=first_token_s, refused=session.refused
+    ) as client:
         return await client.send_many(requests, on_chunk, ended)
 
 

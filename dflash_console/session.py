@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .hosts.http import EngineHttp
     from .hosts.service import Service
     from .hosts.transport import Transport
+    from .load.request import Extra
     from .plan import Change, Plan
 
 EMBEDDED_UNIT = "ddtree-embedded"
@@ -75,6 +76,8 @@ class HostSession:
     watcher: Watcher
     history: History
     embedded: bool = False
+    refused: set[Extra] = field(default_factory=set)
+    """What this engine refused to prompts, and is not asked for again."""
 
     @property
     def unit(self) -> str:

@@ -100,6 +100,8 @@ class PromptOptions:
     ignore_eos: bool = False
     raw: bool = False
     """Continue the text as it stands, without the chat template."""
+    openai: bool = False
+    """Ask the chat endpoint itself, as OpenAI's clients do."""
     algorithm: str | None = None
     settings: tuple[str, ...] = ()
     """Settings of these requests only, ``NAME=VALUE``."""

@@ -8,13 +8,16 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 
+from ..evidence.server import Dialect, parse_server_info
 from ..firing import fire
+from ..hosts.transport import HostError
 from ..knobs import PLAIN, KnobError, Value, find_knob, parse_settings
 from ..load.client import NOTICE_S
 from ..load.records import Chunk, RequestRecord
 from ..load.request import Endpoint, ParamValue, PromptRequest
 from ..load.suite import SuiteError, filler, load_suite
 from ..load.summary import LoadSummary, summarise
+from ..session import HostSession
 from .context import Context
 from .options import PromptOptions
 from .outcome import ExitCode, UsageError
@@ -41,6 +44,8 @@ def build_requests(options: PromptOptions) -> tuple[PromptRequest, ...]:
     """
     if options.depth > MAX_DEPTH:
         raise UsageError(f"--depth is at most {MAX_DEPTH:,} tokens, which is more than any model takes")
+    if options.openai and options.raw:
+        raise UsageError("--openai asks the chat endpoint, --raw goes without a chat template: choose one")
     try:
         params = request_params(options)
         texts = _texts(options)
@@ -57,6 +62,7 @@ def build_requests(options: PromptOptions) -> tuple[PromptRequest, ...]:
             seed=None if options.seed is None else options.seed + number,
             ignore_eos=options.ignore_eos,
             custom_params=params,
+            openai=options.openai,
         )
         for number, text in enumerate(texts)
     )
@@ -126,16 +132,19 @@ async def _fire(context: Context, requests: tuple[PromptRequest, ...], first_tok
         ended[record.request] = record
         show.done(record)
 
-    started = time.perf_counter()
     interrupted = False
     async with context.session() as session:
+        if requests and requests[0].custom_params:
+            await _check_settings_taken(session)
+        started = time.perf_counter()
         try:
             async with show.silence_told():
                 await fire(session, requests, show.chunk, done, first_token_s=first_token_s)
         except asyncio.CancelledError:
             interrupted = True
+        wall_s = time.perf_counter() - started
     records = tuple(ended[number] for number in sorted(ended))
-    summary = summarise(records, time.perf_counter() - started)
+    summary = summarise(records, wall_s)
     if output.json_wanted:
         output.document({"requests": [record_json(record) for record in records], "summary": summary_json(summary)})
     elif len(records) > 1:
@@ -151,6 +160,21 @@ async def _fire(context: Context, requests: tuple[PromptRequest, ...], first_tok
         output.note(f"ddtree-console: {failed[0].error}{rest}")
         return ExitCode.FAILED
     return ExitCode.FINE
+
+
+async def _check_settings_taken(session: HostSession) -> None:
+    """Stock SGLang takes any ``custom_params`` and ignores those that it does not know: what came of them would be mistaken for
+    an answer with the settings asked for.
+
+    Raises:
+        HostError: the engine is such a server, or does not answer.
+    """
+    info = parse_server_info(await (await session.engine()).server_info())
+    if info.dialect is Dialect.STOCK:
+        raise HostError(
+            f"{info.engine_name} takes no settings for one request and would ignore them without a word: change the engine with "
+            "apply --set …, or leave --set and --algorithm out"
+        )
 
 
 class _Live:
@@ -223,6 +247,8 @@ def figures(record: RequestRecord) -> str:
         parts.append(f"{record.cached_tokens} of {record.prompt_tokens} prompt tokens cached")
     if record.finish_reason:
         parts.append(f"ended by {record.finish_reason}")
+    if record.note:
+        parts.append(record.note)
     return " · ".join(parts)
 
 
@@ -263,6 +289,8 @@ def record_json(record: RequestRecord) -> dict[str, JsonValue]:
         "accept_histogram": record.accept_histogram,
         "verify_calls": record.verify_calls,
         "finish_reason": record.finish_reason,
+        "endpoint": record.endpoint or None,
+        "note": record.note or None,
         "error": record.error,
     }
 

@@ -81,6 +81,10 @@ class RequestRecord:
     """``stop``, ``length``, ``abort`` …"""
     error: str | None = None
     """One sentence when the request failed; the figures then cover what came before."""
+    endpoint: str = ""
+    """Which of the server's endpoints answered: a user's turn may be answered by either (``load/client.py``)."""
+    note: str = ""
+    """What this server does not report, and why; empty when it reports everything."""
 
     @property
     def ok(self) -> bool:

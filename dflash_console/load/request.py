@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -19,8 +19,24 @@ class Endpoint(Enum):
     CHAT = "/v1/chat/completions"
     """The server applies its chat template: the prompt is a user's turn."""
     GENERATE = "/generate"
-    """SGLang's own endpoint: the text is continued as it stands. The only one of stock SGLang that reports verify calls
-    and the histogram of each request."""
+    """SGLang's own endpoint: the text is continued as it stands. The only one of stock SGLang whose streams report verify calls
+    and the histogram of each request: its chat endpoint refuses ``return_meta_info`` with ``stream`` (0.5.17, HTTP 400)."""
+
+
+TOKENIZE = "/tokenize"
+"""Where the server says which tokens a conversation is. With ``messages`` (SGLang 0.5.17) it renders them exactly as its chat
+endpoint does, generation prompt included, so that ``/generate`` can answer a user's turn and report its figures."""
+
+
+class Extra(Enum):
+    """Asked of a server for the figures' sake, not for the user's; one that refuses it is asked again without."""
+
+    TOKENS = "/tokenize with messages"
+    """Answer a user's turn by ``/tokenize`` and ``/generate``."""
+    USAGE_OF_CHUNKS = "continuous_usage_stats"
+    """The running token count in each chunk of a chat answer."""
+    USAGE = "stream_options"
+    """Any token count in a chat answer."""
 
 
 class Role(Enum):
@@ -51,6 +67,9 @@ class PromptRequest:
     """Go on to ``max_tokens``: runs of equal length are easier to compare."""
     custom_params: Mapping[str, ParamValue] = field(default_factory=dict)
     """Per-request engine settings (``ddtree_budget``, ``ddtree_topk``, ``speculative`` …); empty for stock SGLang."""
+    openai: bool = False
+    """A user's turn goes to the chat endpoint itself, as OpenAI's clients send it: with the sampling defaults of the model's
+    ``generation_config.json``, the server's reasoning parser, and no figures of verifies."""
 
     @classmethod
     def of(
@@ -65,24 +84,38 @@ class PromptRequest:
         return "\n\n".join(message.content for message in self.messages)
 
 
-def request_body(request: PromptRequest, *, model: str = "default") -> dict[str, JsonValue]:
+def template_body(messages: tuple[Message, ...]) -> dict[str, JsonValue]:
+    """The body of ``/tokenize`` that asks for the tokens of a conversation under the server's own chat template."""
+    return {"messages": _turns(messages)}
+
+
+def request_body(
+    request: PromptRequest,
+    *,
+    model: str = "default",
+    input_ids: tuple[int, ...] = (),
+    without: Collection[Extra] = (),
+) -> dict[str, JsonValue]:
     """The JSON body that streams an answer to ``request``.
 
-    For chat, ``return_meta_info`` asks for the figures that ``/generate`` reports by itself; a server that does not know
-    the field ignores it, and the answer then carries token counts only (``stream_options``).
+    Args:
+        input_ids: the prompt as tokens: the body is then one of ``/generate``, whatever the endpoint.
+        without: what this server refuses.
     """
-    if request.endpoint is Endpoint.GENERATE:
-        return {"text": request.text, "sampling_params": _sampling_params(request), "stream": True}
+    if input_ids or request.endpoint is Endpoint.GENERATE:
+        prompt: dict[str, JsonValue] = {"input_ids": list(input_ids)} if input_ids else {"text": request.text}
+        return {**prompt, "sampling_params": _sampling_params(request), "stream": True}
     body: dict[str, JsonValue] = {
         "model": model,
-        "messages": [{"role": message.role.value, "content": message.content} for message in request.messages],
+        "messages": _turns(request.messages),
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
         "top_p": request.top_p,
         "stream": True,
-        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-        "return_meta_info": True,
     }
+    if Extra.USAGE not in without:
+        each_chunk: dict[str, JsonValue] = {} if Extra.USAGE_OF_CHUNKS in without else {"continuous_usage_stats": True}
+        body["stream_options"] = {"include_usage": True, **each_chunk}
     if request.seed is not None:
         body["seed"] = request.seed
     if request.ignore_eos:
@@ -90,6 +123,10 @@ def request_body(request: PromptRequest, *, model: str = "default") -> dict[str,
     if request.custom_params:
         body["custom_params"] = dict(request.custom_params)
     return body
+
+
+def _turns(messages: tuple[Message, ...]) -> list[JsonValue]:
+    return [{"role": message.role.value, "content": message.content} for message in messages]
 
 
 def _sampling_params(request: PromptRequest) -> dict[str, JsonValue]:

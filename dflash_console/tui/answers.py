@@ -94,6 +94,8 @@ class Answer:
             parts.append(f"{record.cached_tokens} cached")
         if record.finish_reason:
             parts.append(record.finish_reason)
+        if record.note:
+            parts.append(record.note)
         return " · ".join(parts)
 
     def shaded(self, shades: tuple[str, ...]) -> Text:

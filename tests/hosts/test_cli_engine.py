@@ -66,6 +66,15 @@ def test_a_chat_answer_carries_the_engines_own_figures() -> None:
     assert 24 <= tokens <= 24 + 7
 
 
+def test_the_chat_endpoint_gives_the_same_answer_and_says_that_it_streams_no_figures() -> None:
+    words = ("Name three colours.", "--max-tokens", "24")
+    (turn,), (chat,) = prompt(*words), prompt(*words, "--openai")
+    assert (turn["endpoint"], chat["endpoint"]) == ("/generate", "/v1/chat/completions")
+    assert (turn["text"], turn["prompt_tokens"]) == (chat["text"], chat["prompt_tokens"])
+    assert (chat["commit_length"], chat["commit_source"]) == (None, "not reported")
+    assert "streams no figures of verifies" in str(chat["note"])
+
+
 def test_greedy_text_is_the_same_with_a_tree_with_another_budget_and_without_speculation() -> None:
     words = ("Count from one to eight in words.", "--max-tokens", "32")
     (tree,), (small,), (plain,) = (

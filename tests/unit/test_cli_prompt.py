@@ -27,6 +27,11 @@ def test_raw_text_goes_to_generate_without_a_template() -> None:
     assert request_body(request)["text"] == "Once upon"
 
 
+def test_the_chat_endpoint_itself_can_be_asked_for() -> None:
+    (request,) = build_requests(PromptOptions("hi", openai=True))
+    assert (request.endpoint, request.openai) == (Endpoint.CHAT, True)
+
+
 def test_a_suite_is_fired_whole_as_often_as_copies_are_wanted() -> None:
     assert len(build_requests(PromptOptions(suite="chat", copies=2))) == 16
 
@@ -66,6 +71,7 @@ def test_settings_of_a_request_are_sent_under_the_engines_names() -> None:
         (PromptOptions(), "there is no prompt"),
         (PromptOptions("  "), "there is no prompt"),
         (PromptOptions("hi", suite="chat"), "not both"),
+        (PromptOptions("hi", raw=True, openai=True), "choose one"),
         (PromptOptions(suite="codign"), "coding, chat, long"),
         (PromptOptions("hi", copies=9_999_999), "9,999,999 prompts at once, at most 500"),
         (PromptOptions(suite="chat", copies=100), "800 prompts at once"),

@@ -3,86 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
 from dflash_console.load.client import PromptClient
 from dflash_console.load.records import Chunk
 from dflash_console.load.request import Endpoint, Message, PromptRequest, Role
-
-STREAMS = Path(__file__).parent.parent / "fixtures" / "streams"
-STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nConnection: close\r\n\r\n"
-
-
-class Server:
-    """A real socket that answers every request with what ``answer`` writes, and notes what it was sent."""
-
-    def __init__(self, answer: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> None:
-        self._answer = answer
-        self.heads: list[str] = []
-        self.bodies: list[dict[str, object]] = []
-        self.open = 0
-        self.most_open = 0
-        self.gone = asyncio.Event()
-        """Set when a client leaves before its answer ended."""
-
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.open += 1
-        self.most_open = max(self.most_open, self.open)
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            length = next(int(line.split(":")[1]) for line in head.splitlines() if line.lower().startswith("content-length"))
-            self.heads.append(head)
-            self.bodies.append(json.loads(await reader.readexactly(length)))
-            left = asyncio.create_task(reader.read())
-            answered = asyncio.create_task(self._reply(writer))
-            done, _ = await asyncio.wait({left, answered}, return_when=asyncio.FIRST_COMPLETED)
-            if left in done and answered not in done:
-                self.gone.set()
-            for task in (left, answered):
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, ConnectionError):
-                    await task
-        finally:
-            self.open -= 1
-            writer.close()
-
-    async def _reply(self, writer: asyncio.StreamWriter) -> None:
-        await self._answer(writer)
-        await writer.drain()
-
-
-@contextlib.asynccontextmanager
-async def serving(answer: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[tuple[Server, str]]:
-    server = Server(answer)
-    listener = await asyncio.start_server(server.handle, "127.0.0.1", 0)
-    try:
-        yield server, f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    finally:
-        listener.close()
-
-
-def recorded(name: str) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
-    async def answer(writer: asyncio.StreamWriter) -> None:
-        writer.write(STREAM_HEAD)
-        for event in (STREAMS / name).read_bytes().split(b"\n\n"):
-            writer.write(event + b"\n\n")
-            await writer.drain()
-            await asyncio.sleep(0.005)
-
-    return answer
-
-
-def refusal(status: str, body: str) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
-    async def answer(writer: asyncio.StreamWriter) -> None:
-        data = body.encode()
-        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data)
-
-    return answer
+from tests.unit.prompt_server import STREAM_HEAD, recorded, refusal, serving
 
 
 async def test_chunks_arrive_while_the_answer_streams() -> None:

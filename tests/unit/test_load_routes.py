@@ -1,0 +1,178 @@
+"""How a user's turn reaches a server, by what the server takes: one that answers as SGLang 0.5.17 does, and poorer ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dflash_console.load.client import PromptClient
+from dflash_console.load.records import CommitSource
+from dflash_console.load.request import Endpoint, Extra, Message, PromptRequest, Role
+from tests.unit.prompt_server import Answer, answered, fixture, recorded, refusal, serving
+
+TOKENS = [1, 4093, 198, 28120, 2, 198, 1, 520]
+NOT_FOUND = refusal("404 Not Found", '{"detail": "Not Found"}')
+TURN = PromptRequest.of("hello")
+Choose = Callable[[str, dict[str, Any]], Answer]
+
+
+def sglang(path: str, body: dict[str, Any]) -> Answer:
+    """What stock SGLang 0.5.17 answers (``serving_chat.py``, ``serving_tokenize.py``, ``http_server.py``)."""
+    if path == "/tokenize":
+        given = ("prompt" in body) + ("messages" in body)
+        return answered({"tokens": TOKENS, "count": len(TOKENS), "max_model_len": 8192}) if given == 1 else _bad("Exactly one")
+    if path == "/v1/chat/completions":
+        if body.get("stream") and body.get("return_meta_info"):
+            return fixture("chat-stream-meta-info-error.json")
+        return recorded("chat-dflash.sse")
+    return recorded("generate-dflash.sse") if ("text" in body) != ("input_ids" in body) else _bad("text or input_ids")
+
+
+def refusing(field: str, otherwise: Choose) -> Choose:
+    """A server whose chat endpoint takes no ``field``."""
+
+    def choose(path: str, body: dict[str, Any]) -> Answer:
+        if path == "/v1/chat/completions" and field in json.dumps(body):
+            return _bad(f"[{{'type': 'extra_forbidden', 'loc': ('body', '{field}'), 'msg': 'Extra inputs are not permitted'}}]")
+        return otherwise(path, body)
+
+    return choose
+
+
+def lacking(*paths: str) -> Choose:
+    return lambda path, body: NOT_FOUND if path in paths else sglang(path, body)
+
+
+def _bad(message: str) -> Answer:
+    return refusal("400 Bad Request", json.dumps({"object": "error", "message": message, "type": "BadRequest", "code": 400}))
+
+
+async def test_a_turn_is_answered_by_generate_from_the_tokens_of_the_servers_own_template() -> None:
+    request = PromptRequest(
+        (Message(Role.SYSTEM, "be short"), Message(Role.USER, "hello")),
+        max_tokens=9,
+        temperature=0.5,
+        seed=3,
+        ignore_eos=True,
+        custom_params={"ddtree_budget": 16},
+    )
+    async with serving(choose=sglang) as (server, url), PromptClient(url) as client:
+        record = await client.send(request)
+    assert record.ok
+    assert (record.endpoint, record.note) == ("/generate", "")
+    assert record.commit_source is CommitSource.HISTOGRAM
+    assert record.token_ids
+    assert server.asked == ["/tokenize", "/generate"]
+    assert server.bodies == [
+        {
+            "input_ids": TOKENS,
+            "stream": True,
+            "sampling_params": {
+                "max_new_tokens": 9,
+                "temperature": 0.5,
+                "top_p": 1.0,
+                "sampling_seed": 3,
+                "ignore_eos": True,
+                "custom_params": {"ddtree_budget": 16},
+            },
+        }
+    ]
+
+
+async def test_copies_of_a_prompt_ask_for_its_tokens_once() -> None:
+    async with serving(choose=sglang) as (server, url), PromptClient(url) as client:
+        records = await client.send_many([TURN] * 8)
+    assert all(record.commit_length is not None for record in records)
+    assert (server.asked.count("/tokenize"), server.asked.count("/generate")) == (1, 8)
+
+
+async def test_the_chat_endpoint_is_asked_where_the_user_wants_it_and_the_record_says_what_it_lacks() -> None:
+    request = PromptRequest((Message(Role.USER, "hello"),), openai=True)
+    async with serving(choose=sglang) as (server, url), PromptClient(url) as client:
+        record = await client.send(request)
+    assert record.ok
+    assert server.asked == ["/v1/chat/completions"]
+    assert (record.endpoint, record.commit_length, record.commit_source) == (Endpoint.CHAT.value, None, CommitSource.NONE)
+    assert "commit length is not reported: /v1/chat/completions streams no figures of verifies" in record.note
+
+
+async def test_a_server_that_gives_no_tokens_is_asked_by_chat_from_then_on() -> None:
+    refused: set[Extra] = set()
+    async with serving(choose=lacking("/tokenize")) as (server, url):
+        for _ in range(2):
+            async with PromptClient(url, refused=refused) as client:
+                record = await client.send(TURN)
+            assert record.ok
+            assert "commit length is not reported" in record.note
+            assert "/tokenize" in record.note
+    assert server.asked == ["/tokenize", "/v1/chat/completions", "/v1/chat/completions"]
+    assert refused == {Extra.TOKENS}
+
+
+async def test_a_server_with_tokens_but_without_generate_is_asked_by_chat() -> None:
+    async with serving(choose=lacking("/generate")) as (server, url), PromptClient(url) as client:
+        record = await client.send(TURN)
+    assert record.ok
+    assert server.asked == ["/tokenize", "/generate", "/v1/chat/completions"]
+
+
+async def test_a_tokeniser_that_is_out_of_order_once_is_asked_again_the_next_time() -> None:
+    refused: set[Extra] = set()
+    broken: Choose = lambda path, body: refusal("503 Service Unavailable", "") if path == "/tokenize" else sglang(path, body)  # noqa: E731
+    async with serving(choose=broken) as (_, url), PromptClient(url, refused=refused) as client:
+        assert (await client.send(TURN)).ok
+    assert not refused
+
+
+@pytest.mark.parametrize(
+    ("field", "lacks"), [("continuous_usage_stats", "the tokens of each chunk"), ("stream_options", "token counts")]
+)
+async def test_a_refused_field_of_the_consoles_own_is_left_out_once_and_remembered(field: str, lacks: str) -> None:
+    refused: set[Extra] = set()
+    async with serving(choose=refusing(field, lacking("/tokenize"))) as (server, url):
+        for _ in range(2):
+            async with PromptClient(url, refused=refused) as client:
+                record = await client.send(TURN)
+            assert record.ok
+            assert f"{lacks} are not reported: this server refuses {field}" in record.note
+    sent = [field in json.dumps(body) for body in server.bodies]
+    assert sent[0]
+    assert not any(sent[-2:])
+    assert Extra(field) in refused
+
+
+@pytest.mark.parametrize("field", ["custom_params", "ignore_eos"])
+async def test_what_the_user_asked_for_is_never_left_out(field: str) -> None:
+    request = PromptRequest((Message(Role.USER, "hello"),), ignore_eos=True, custom_params={"ddtree_budget": 4})
+    async with serving(choose=refusing(field, lacking("/tokenize"))) as (server, url), PromptClient(url) as client:
+        record = await client.send(request)
+    assert record.error is not None
+    assert field in record.error
+    assert len(server.bodies) == 1
+
+
+async def test_a_refusal_by_generate_is_the_answer_and_not_a_reason_to_chat() -> None:
+    def choose(path: str, body: dict[str, Any]) -> Answer:
+        return _bad("custom_params.ddtree_budget must be at least 1") if path == "/generate" else sglang(path, body)
+
+    async with serving(choose=choose) as (server, url), PromptClient(url) as client:
+        record = await client.send(TURN)
+    assert record.error == "the server refused the request (400): custom_params.ddtree_budget must be at least 1"
+    assert server.asked == ["/tokenize", "/generate"]
+
+
+async def test_a_second_refusal_is_not_laid_on_what_was_left_out() -> None:
+    refused: set[Extra] = set()
+
+    def choose(path: str, body: dict[str, Any]) -> Answer:
+        # Some validators quote the whole body, whatever field they complain of.
+        return _bad(f"max_tokens is too large: {json.dumps(body)}") if path == "/v1/chat/completions" else NOT_FOUND
+
+    async with serving(choose=choose) as (_, url), PromptClient(url, refused=refused) as client:
+        record = await client.send(TURN)
+    assert record.error is not None
+    assert "max_tokens is too large" in record.error
+    assert not refused
