@@ -20,6 +20,8 @@ from ..state import HostState
 from .predict import Wanted
 from .records import Change, Finding, KnobChange, Mode, Severity, Survey
 
+DDTREE = "DDTREE"
+DDTREE_FLAGS = "--speculative-ddtree-"
 GPU_LISTED = 4
 """Processes that one finding names."""
 
@@ -127,8 +129,27 @@ def _flags(case: Case) -> Iterator[Finding]:
         knob = find_knob(change.knob)
         names = {flag[2:].replace("-", "_") for flag in knob.flags} | set(knob.server_fields)
         if change.new is not None and not names & set(info.fields):
+            if knob.flags[0].startswith(DDTREE_FLAGS) and info.dialect is Dialect.STOCK:
+                yield _of_tree(knob, info.engine_name, flag_value(case.command, KNOBS["algorithm"]).value)
+                continue
             said = f"this build of {info.engine_name} does not list {knob.flags[0]}: it would refuse to start"
             yield _error("unknown_flag", said, knob.name)
+
+
+def _of_tree(knob: Knob, engine: str, algorithm: Value | None) -> Finding:
+    """A tree's setting for a server that runs without a tree: it reports none, whether it has the plugin or not."""
+    flag = knob.flags[0]
+    if algorithm == DDTREE:
+        said = (
+            f"{engine} takes {flag} only with DDTREE's plugin beside it, and without it will not start; whether it is there, "
+            "ddtree-launch doctor on that host says"
+        )
+        return _warning("needs_plugin", said, knob.name)
+    said = (
+        f"{flag} is DDTREE's, and {engine} would start with {algorithm or PLAIN}: with the plugin the flag has no effect, without it "
+        f"the start fails. Install ddtree-console beside SGLang and plan algorithm={DDTREE} too"
+    )
+    return _error("unknown_flag", said, knob.name)
 
 
 def _several(case: Case) -> Iterator[Finding]:

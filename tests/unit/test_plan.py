@@ -229,6 +229,22 @@ def test_a_flag_that_a_foreign_build_does_not_list_is_an_error() -> None:
     assert codes(made, Severity.ERROR) == {"unknown_flag"}
 
 
+def test_a_trees_setting_for_a_server_without_a_tree_says_what_to_do() -> None:
+    command = ("python", "-m", "sglang.launch_server", "--model-path", "/m", "--speculative-algorithm", "DFLASH")
+    made = plan(state(command, foreign=True), {"tree_budget": 9}, Mode.RESTART)
+    assert codes(made, Severity.ERROR) == {"unknown_flag"}
+    assert "would start with DFLASH" in made.errors[0].message
+    assert "plan algorithm=DDTREE" in made.errors[0].message
+
+
+def test_a_server_that_runs_a_chain_can_be_planned_to_run_a_tree() -> None:
+    command = ("python", "-m", "sglang.launch_server", "--model-path", "/m", "--speculative-algorithm", "DFLASH")
+    made = plan(state(command, foreign=True), {"algorithm": "DDTREE", "tree_budget": 9}, Mode.RESTART)
+    assert "unknown_flag" not in codes(made, Severity.ERROR)
+    (found,) = (finding for finding in made.findings if finding.code == "needs_plugin")
+    assert "ddtree-launch doctor" in found.message
+
+
 def test_a_window_on_sglangs_pool_frees_no_memory_and_says_so() -> None:
     command = ("python", "-m", "sglang.launch_server", "--model-path", "/m", "--speculative-algorithm", "DFLASH")
     assert "memory_not_freed" in codes(plan(state(command, foreign=True), {"draft_window": 512}, Mode.RESTART), Severity.INFO)
