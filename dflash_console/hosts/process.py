@@ -21,7 +21,14 @@ from .supervisor_state import STATE_NAME, UNIT_NAME, SupervisorState, load_state
 from .transport import HostError, HostFileError, Transport
 from .unit_file import UnitFileError, decode_unit_file, parse_unit_file, replace_command
 
-_SUPERVISOR = (sys.executable, "-I", "-m", "dflash_console.hosts.supervisor")
+_RUN = (
+    "import runpy, sys; sys.path.append(sys.argv.pop(1)); "
+    "runpy.run_module('dflash_console.hosts.supervisor', run_name='__main__', alter_sys=True)"
+)
+"""What ``-m`` does, from the folder named first."""
+_SUPERVISOR = (sys.executable, "-I", "-c", _RUN, str(Path(__file__).parents[2]))
+"""Isolated, so that neither PYTHONPATH nor the working folder decides what is imported; hence this package's own folder is named:
+Python may have found it through PYTHONPATH alone."""
 _STATES = {
     "starting": RunState.STARTING,
     "running": RunState.RUNNING,

@@ -1,4 +1,4 @@
-"""The manager of one local unit: ``python -I -m dflash_console.hosts.supervisor VERB FOLDER``.
+"""The manager of one local unit: ``python -m dflash_console.hosts.supervisor VERB FOLDER``.
 
 ``start`` and ``restart`` leave a detached supervisor behind (``supervisor_run.py``) that runs the engine named in the folder's
 ``service.toml``, stores its output, notes its state and ends it on SIGTERM; ``stop`` asks it to. It outlives the console.

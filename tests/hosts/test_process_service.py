@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dflash_console.evidence.journal import LogLine
-from dflash_console.hosts import proc
+from dflash_console.hosts import proc, process
 from dflash_console.hosts.local import LocalTransport
 from dflash_console.hosts.process import ProcessService
 from dflash_console.hosts.service import FileEdit, RunState, ServiceState
@@ -57,6 +57,15 @@ async def test_a_folder_without_a_unit_file_is_missing(tmp_path: Path) -> None:
     assert (await service.state()).state is RunState.MISSING
     with pytest.raises(HostError, match="cannot read"):
         await service.configuration()
+
+
+async def test_the_supervisor_is_found_where_only_pythonpath_names_the_package(tmp_path: Path) -> None:
+    """As where the sources were unpacked and not installed: an interpreter that has no such package of its own."""
+    python, *words = process._SUPERVISOR
+    # Without `site` there are no installed packages; the supervisor needs the standard library only.
+    done = await asyncio.create_subprocess_exec(python, "-S", *words, "stop", str(tmp_path), stderr=asyncio.subprocess.PIPE)
+    _, error = await done.communicate()
+    assert (done.returncode, error) == (0, b"")
 
 
 async def test_start_runs_the_engine_under_an_invocation_id_that_it_can_see(make_unit: MakeUnit) -> None:
