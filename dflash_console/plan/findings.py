@@ -146,8 +146,8 @@ def _of_tree(knob: Knob, engine: str, algorithm: Value | None) -> Finding:
         )
         return _warning("needs_plugin", said, knob.name)
     said = (
-        f"{flag} is DDTREE's, and {engine} would start with {algorithm or PLAIN}: with the plugin the flag has no effect, without it "
-        f"the start fails. Install ddtree-console beside SGLang and plan algorithm={DDTREE} too"
+        f"{flag} is DDTREE's, and {engine} would start with {algorithm or PLAIN}: with the plugin the flag has no effect, "
+        f"without it the start fails. Install ddtree-console beside SGLang and plan algorithm={DDTREE} too"
     )
     return _error("unknown_flag", said, knob.name)
 
