@@ -135,7 +135,7 @@ async def _fire(context: Context, requests: tuple[PromptRequest, ...], first_tok
     interrupted = False
     async with context.session() as session:
         if requests and requests[0].custom_params:
-            await _check_settings_taken(session)
+            await check_settings_taken(session)
         started = time.perf_counter()
         try:
             async with show.silence_told():
@@ -162,7 +162,7 @@ async def _fire(context: Context, requests: tuple[PromptRequest, ...], first_tok
     return ExitCode.FINE
 
 
-async def _check_settings_taken(session: HostSession) -> None:
+async def check_settings_taken(session: HostSession) -> None:
     """Stock SGLang takes any ``custom_params`` and ignores those that it does not know: what came of them would be mistaken for
     an answer with the settings asked for.
 

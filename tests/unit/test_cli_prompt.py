@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from dflash_console.commands.options import PromptOptions
 from dflash_console.commands.outcome import ExitCode, UsageError
-from dflash_console.commands.prompt import build_requests, figures, record_json
+from dflash_console.commands.prompt import build_requests, check_settings_taken, figures, record_json
+from dflash_console.hosts.transport import HostError
 from dflash_console.load.records import CommitSource, RequestRecord, SpeedSource
 from dflash_console.load.request import Endpoint, request_body
+from dflash_console.session import HostSession
+
+CAPTURES = Path(__file__).parent.parent / "fixtures" / "captures"
 
 
 def test_copies_are_requests_of_their_own_each_with_its_seed() -> None:
@@ -30,6 +36,31 @@ def test_raw_text_goes_to_generate_without_a_template() -> None:
 def test_the_chat_endpoint_itself_can_be_asked_for() -> None:
     (request,) = build_requests(PromptOptions("hi", openai=True))
     assert (request.endpoint, request.openai) == (Endpoint.CHAT, True)
+
+
+@pytest.mark.parametrize(
+    ("report", "refused"),
+    [
+        ("server_info.json", True),
+        ('{"version": "0.5.17", "engine": "ddtree-embedded"}', False),
+        ("<html>a proxy</html>", False),
+    ],
+)
+async def test_settings_of_a_request_are_refused_for_a_server_that_would_ignore_them(report: str, refused: bool) -> None:
+    class Engine:
+        async def server_info(self) -> bytes:
+            return (CAPTURES / report).read_bytes() if report.endswith(".json") else report.encode()
+
+    class Session:
+        async def engine(self) -> Engine:
+            return Engine()
+
+    session = cast(HostSession, Session())
+    if not refused:
+        await check_settings_taken(session)
+        return
+    with pytest.raises(HostError, match=r"SGLang 0\.5\.17 takes no settings for one request and would ignore them"):
+        await check_settings_taken(session)
 
 
 def test_a_suite_is_fired_whole_as_often_as_copies_are_wanted() -> None:
