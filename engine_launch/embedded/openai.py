@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from engine_launch.embedded.api import FinishReason, GenerateRequest, RequestStats
@@ -51,7 +51,7 @@ class OpenAICall:
     include_usage: bool
     """The stream ends with a usage chunk."""
     continuous_usage: bool
-    """Every chunk carries usage."""
+    """Every chunk with text carries usage."""
     copies: int
     """Answers per prompt (``n``)."""
     return_meta_info: bool
@@ -244,12 +244,13 @@ class StreamWriter:
         chunks = []
         if step.first and call.dialect is Dialect.CHAT:
             role = {"delta": {"reasoning_content": None, "role": "assistant", "content": ""}}
-            chunks.append(self._chunk({"index": index, **role}, None, replace(step.stats, completion_tokens=0)))
-        # With continuous usage a chunk without text still tells how many tokens have come.
-        if step.delta or (call.continuous_usage and step.token_ids and step.finish is None):
+            chunks.append(self._chunk({"index": index, **role}, None, None))
+        # Chat tells of tokens with their text only: those that end within a character are counted with the next chunk.
+        chat = call.dialect is Dialect.CHAT
+        if step.delta or (not chat and call.continuous_usage and step.token_ids and step.finish is None):
             chunks.append(self._chunk({"index": index, **self._content(step.delta)}, None, step.stats))
         if step.finish is not None:
-            chunks.append(self._chunk({"index": index, **self._content(None)}, step.finish, step.stats))
+            chunks.append(self._chunk({"index": index, **self._content(None)}, step.finish, None if chat else step.stats))
         return chunks
 
     def usage(self) -> dict[str, object]:
@@ -266,6 +267,7 @@ class StreamWriter:
         call = self._call
         return {"id": call.id, "object": call.dialect.chunk_object, "created": call.created, "model": call.model}
 
-    def _chunk(self, choice: dict[str, object], finish: FinishReason | None, stats: RequestStats) -> dict[str, object]:
+    def _chunk(self, choice: dict[str, object], finish: FinishReason | None, stats: RequestStats | None) -> dict[str, object]:
+        """``stats``: those so far, where such a chunk carries them when asked to."""
         chunk = {**self._head(), "choices": [{**choice, "logprobs": None, **_finish(finish)}]}
-        return {**chunk, "usage": usage_json([stats])} if self._call.continuous_usage else chunk
+        return {**chunk, "usage": usage_json([stats])} if stats is not None and self._call.continuous_usage else chunk

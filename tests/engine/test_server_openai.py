@@ -88,13 +88,14 @@ def test_usage_comes_only_when_asked_for(server: Running) -> None:
     assert all("usage" not in chunk for chunk in chunks)
 
 
-def test_continuous_usage_counts_every_chunk_even_without_text(engine: ScriptedEngine, server: Running) -> None:
-    engine.script.answer, engine.script.step = "é".encode(), 1
+def test_continuous_usage_of_chat_counts_with_each_text_and_at_the_end(engine: ScriptedEngine, server: Running) -> None:
+    engine.script.answer, engine.script.step = "éa".encode(), 1
     options = {"include_usage": True, "continuous_usage_stats": True}
-    chunks = server.events("/v1/chat/completions", {**CHAT, "max_tokens": 2, "stream": True, "stream_options": options})
-    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]  # type: ignore[index]
-    assert counts == [0, 1, 2, 2, 2]
-    assert contents(chunks) == ["é"]
+    chunks = server.events("/v1/chat/completions", {**CHAT, "max_tokens": 3, "stream": True, "stream_options": options})
+    counts = [chunk["usage"]["completion_tokens"] if "usage" in chunk else None for chunk in chunks]  # type: ignore[index]
+    # The role, both bytes of a character, a letter, the end, and the whole.
+    assert counts == [None, 2, 3, None, 3]
+    assert contents(chunks) == ["é", "a"]
 
 
 def test_flag_makes_usage_the_default() -> None:
