@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 
+from ..evidence.metrics_text import MetricsSample, parse_metrics
 from ..evidence.server import Dialect, parse_server_info
 from ..firing import fire
 from ..hosts.transport import HostError
@@ -16,7 +17,7 @@ from ..load.client import NOTICE_S
 from ..load.records import Chunk, RequestRecord
 from ..load.request import Endpoint, ParamValue, PromptRequest
 from ..load.suite import SuiteError, filler, load_suite
-from ..load.summary import LoadSummary, summarise
+from ..load.summary import LoadSummary, counted, summarise
 from ..session import HostSession
 from .context import Context
 from .options import PromptOptions
@@ -27,6 +28,8 @@ MAX_REQUESTS = 500
 """Most prompts sent at once: each holds a connection, and a process may have 1,024 files open (``ulimit -n``)."""
 MAX_DEPTH = 4_000_000
 """Tokens of text in front of a prompt: more than any model's context."""
+COUNTERS_S = 1.0
+"""Longest wait for the server's counters, before and after a run."""
 MAX_INPUT_BYTES = 32 << 20
 """Longest prompt that is read from standard input."""
 
@@ -136,6 +139,7 @@ async def _fire(context: Context, requests: tuple[PromptRequest, ...], first_tok
     async with context.session() as session:
         if requests and requests[0].custom_params:
             await check_settings_taken(session)
+        before = await _counters(session) if requests and requests[0].endpoint is Endpoint.CHAT else None
         started = time.perf_counter()
         try:
             async with show.silence_told():
@@ -143,8 +147,11 @@ async def _fire(context: Context, requests: tuple[PromptRequest, ...], first_tok
         except asyncio.CancelledError:
             interrupted = True
         wall_s = time.perf_counter() - started
-    records = tuple(ended[number] for number in sorted(ended))
-    summary = summarise(records, wall_s)
+        records = tuple(ended[number] for number in sorted(ended))
+        summary = summarise(records, wall_s)
+        if before is not None and not interrupted and summary.commit_length is None:
+            after = await _counters(session)
+            summary = summary if after is None else counted(summary, records, before, after)
     if output.json_wanted:
         output.document({"requests": [record_json(record) for record in records], "summary": summary_json(summary)})
     elif len(records) > 1:
@@ -175,6 +182,16 @@ async def check_settings_taken(session: HostSession) -> None:
             f"{info.engine_name} takes no settings for one request and would ignore them without a word: change the engine with "
             "apply --set …, or leave --set and --algorithm out"
         )
+
+
+async def _counters(session: HostSession) -> MetricsSample | None:
+    """The server's counters now; ``None`` when it does not show them at once."""
+    try:
+        async with asyncio.timeout(COUNTERS_S):
+            sample = parse_metrics(await (await session.engine()).metrics())
+    except (HostError, TimeoutError):
+        return None
+    return None if sample.problem else sample
 
 
 class _Live:
@@ -263,7 +280,11 @@ def _print_summary(output: Output, summary: LoadSummary) -> None:
             ["tokens", f"{number(summary.completion_tokens, 'd')} in {summary.wall_s:.2f} s"],
             ["throughput", Cell(f"{number(summary.tok_s, '.1f')} tok/s over all, prefill and waiting included", Tone.STRONG)],
             ["decode", f"{number(summary.decode_tok_s, '.1f')} tok/s per request (median)"],
-            ["commit length", f"{number(summary.commit_length, '.2f')} over {number(summary.verify_calls, 'd')} verifies"],
+            [
+                "commit length",
+                f"{number(summary.commit_length, '.2f')} over {number(summary.verify_calls, 'd')} verifies"
+                f" ({summary.commit_source.value})",
+            ],
             ["TTFT", f"{number(summary.ttft_p50_s, '.3f')} s median, {number(summary.ttft_p95_s, '.3f')} s p95"],
         ]
     )
@@ -307,6 +328,7 @@ def summary_json(summary: LoadSummary) -> dict[str, JsonValue]:
         "ttft_p50_s": summary.ttft_p50_s,
         "ttft_p95_s": summary.ttft_p95_s,
         "commit_length": summary.commit_length,
+        "commit_source": summary.commit_source.value,
         "accept_histogram": summary.accept_histogram,
         "verify_calls": summary.verify_calls,
     }

@@ -13,6 +13,8 @@ class CommitSource(Enum):
     """Mean of the request's own histogram (accepted drafts + 1)."""
     VERIFY_CALLS = "verify calls"
     """(tokens − 1) ÷ verify calls: the first token comes from prefill, not from a verify."""
+    COUNTERS = "server's counters over the run"
+    """(tokens − requests) ÷ verify calls of a whole run, where the counters show that nothing else was answered meanwhile."""
     REPORTED = "server's accept length"
     """The server's own figure, where it is all there is."""
     NONE = "not reported"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from .records import RequestRecord, mean_commit_length
+from ..evidence.metrics_text import MetricsSample
+from .records import CommitSource, RequestRecord, mean_commit_length
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class LoadSummary:
     """Over all verifies (long answers weigh more), not the mean of the requests' means."""
     accept_histogram: tuple[int, ...]
     verify_calls: int | None
+    commit_source: CommitSource = CommitSource.NONE
 
 
 def summarise(records: Sequence[RequestRecord], wall_s: float) -> LoadSummary:
@@ -38,6 +40,11 @@ def summarise(records: Sequence[RequestRecord], wall_s: float) -> LoadSummary:
     waits = [record.ttft_s for record in records if record.ttft_s is not None]
     verifies = [record.verify_calls for record in records if record.verify_calls is not None]
     histogram = sum_histograms([record.accept_histogram for record in records])
+    from_histogram, weighted = mean_commit_length(histogram), _weighted_commit_length(records)
+    if from_histogram is not None:
+        source = CommitSource.HISTOGRAM
+    else:
+        source = CommitSource.NONE if weighted is None else CommitSource.VERIFY_CALLS
     return LoadSummary(
         requests=len(records),
         failed=sum(not record.ok for record in records),
@@ -47,10 +54,34 @@ def summarise(records: Sequence[RequestRecord], wall_s: float) -> LoadSummary:
         decode_tok_s=statistics.median(speeds) if speeds else None,
         ttft_p50_s=quantile(waits, 0.5),
         ttft_p95_s=quantile(waits, 0.95),
-        commit_length=mean_commit_length(histogram) or _weighted_commit_length(records),
+        commit_length=from_histogram if from_histogram is not None else weighted,
         accept_histogram=histogram,
         verify_calls=sum(verifies) if verifies else None,
+        commit_source=source,
     )
+
+
+def counted(summary: LoadSummary, records: Sequence[RequestRecord], before: MetricsSample, after: MetricsSample) -> LoadSummary:
+    """A batch whose answers carry no figures of verifies, with those of the server's counters around it.
+
+    Only where the counters grew by exactly these requests and their tokens: then nothing else was answered in between, and the
+    verifies are theirs too. Else ``summary`` stays as it is.
+    """
+    if summary.commit_length is not None or summary.failed or any(record.completion_tokens is None for record in records):
+        return summary
+    tokens, requests, verifies = (
+        (new or 0.0) - (old or 0.0)
+        for old, new in (
+            (before.generation_tokens, after.generation_tokens),
+            (before.num_requests, after.num_requests),
+            (before.verify_calls, after.verify_calls),
+        )
+    )
+    if (tokens, requests) != (summary.completion_tokens, len(records)) or verifies <= 0:
+        return summary
+    # The first token of each request comes from its prefill, not from a verify.
+    length = (tokens - requests) / verifies
+    return replace(summary, commit_length=length, verify_calls=int(verifies), commit_source=CommitSource.COUNTERS)
 
 
 def sum_histograms(histograms: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -75,6 +75,15 @@ def test_the_chat_endpoint_gives_the_same_answer_and_says_that_it_streams_no_fig
     assert "streams no figures of verifies" in str(chat["note"])
 
 
+def test_a_run_by_the_chat_endpoint_has_its_commit_length_from_the_servers_counters() -> None:
+    words = ("Name three colours.", "--max-tokens", "24", "--n", "3", "--json")
+    turn, chat = (json.loads(run("prompt", *words, *more)[1])["summary"] for more in ((), ("--openai",)))
+    assert (turn["commit_source"], chat["commit_source"]) == ("histogram", "server's counters over the run")
+    # Of a last verify that the limit cuts, the counters hold what was kept and the histogram what was accepted.
+    assert chat["commit_length"] == pytest.approx(turn["commit_length"], abs=1.0)
+    assert chat["verify_calls"] == turn["verify_calls"]
+
+
 def test_greedy_text_is_the_same_with_a_tree_with_another_budget_and_without_speculation() -> None:
     words = ("Count from one to eight in words.", "--max-tokens", "32")
     (tree,), (small,), (plain,) = (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dflash_console.load.records import RequestRecord
-from dflash_console.load.summary import quantile, same_output, sum_histograms, summarise
+from dflash_console.evidence.metrics_text import MetricsSample
+from dflash_console.load.records import CommitSource, RequestRecord
+from dflash_console.load.summary import counted, quantile, same_output, sum_histograms, summarise
 
 
 def test_commit_length_counts_each_verify_once() -> None:
@@ -54,3 +55,35 @@ def test_same_output_compares_tokens_when_both_answers_have_them() -> None:
 def test_same_output_falls_back_to_text_and_sees_a_missing_end() -> None:
     apart = same_output(RequestRecord(0, text="abc", token_ids=(1,)), RequestRecord(1, text="ab"))
     assert (apart.same, apart.by, apart.at) == (False, "text", 2)
+
+
+def answered(tokens: int | None, count: int = 2) -> tuple[RequestRecord, ...]:
+    return tuple(RequestRecord(number, completion_tokens=tokens) for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("records", "growth", "length"),
+    [
+        (answered(31), (62, 2, 20), 3.0),
+        (answered(31), (93, 3, 30), None),
+        (answered(31), (62, 3, 20), None),
+        (answered(31), (62, 2, 0), None),
+        (answered(None), (62, 2, 20), None),
+    ],
+    ids=["ours alone", "one of somebody else's", "an aborted one", "plain decoding", "no token counts"],
+)
+def test_counters_give_a_commit_length_only_where_nothing_else_ran(
+    records: tuple[RequestRecord, ...], growth: tuple[float, float, float], length: float | None
+) -> None:
+    before = MetricsSample(generation_tokens=1000.0, num_requests=10.0, verify_calls=300.0)
+    after = MetricsSample(generation_tokens=1000.0 + growth[0], num_requests=10.0 + growth[1], verify_calls=300.0 + growth[2])
+    found = counted(summarise(records, 1.0), records, before, after)
+    assert found.commit_length == length
+    assert (found.commit_source is CommitSource.COUNTERS) == (length is not None)
+
+
+def test_what_the_answers_report_themselves_is_not_replaced_by_counters() -> None:
+    records = (RequestRecord(0, completion_tokens=5, accept_histogram=(0, 2), verify_calls=2),)
+    summary = summarise(records, 1.0)
+    after = MetricsSample(generation_tokens=5.0, num_requests=1.0, verify_calls=1.0)
+    assert counted(summary, records, MetricsSample(), after) is summary
