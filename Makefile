@@ -86,7 +86,8 @@ faults: setup $(STAMPS)/debian-hosts ## Break things on real hosts, judge what t
 	$(BIN)/python -m tests.faults
 
 bench: setup ## Measure start, idling, speed and equality on this machine, which should be quiet
-	@for name in console_start remote_start journal_follow engine_start engine_speed budgets streams memory equality bf16_margin; do \
+	@for name in console_start remote_start journal_follow engine_start engine_speed budgets automatic streams simultaneous \
+		draft_memory memory equality bf16_margin; do \
 	echo "== $$name"; $(BIN)/python -m tests.benchmarks.$$name || exit 1; done
 
 pictures: setup $(STAMPS)/debian-hosts ## Make the README's pictures from the running program

@@ -1,6 +1,6 @@
 """Greedy answers of chain and tree against plain decoding, token for token, at full size (fp32).
 
-    python -m tests.benchmarks.equality [--prompts 64] [--tokens 128] [--budgets 1,2,7,8,16,32,64,auto] [--windows 16,128]
+    python -m tests.benchmarks.equality [--prompts 64] [--tokens 64] [--budgets 1,2,7,8,16,32,64,auto] [--windows 16,128]
 
 The prompts are the held-out ones: code, then chat. Every budget is tried with ``--parallel`` requests at a time, then every
 window of the compact draft cache, other batch sizes, and batches in which every request has a budget of its own or none. Plain
@@ -88,7 +88,7 @@ def numbers(text: str) -> list[int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, default=64)
-    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--budgets", type=numbers, default=numbers("1,2,7,8,16,32,64,auto"))
     parser.add_argument("--windows", type=numbers, default=numbers("16,128"))
     parser.add_argument("--batches", type=numbers, default=numbers("1,8"))
