@@ -1,6 +1,7 @@
 """Run parts of the GPU checks, and make a table of what they found.
 
     python -m tests.gpu list
+    python -m tests.gpu weights [--store /tmp/ddtree-gpu]
     python -m tests.gpu run smoke,equality --out FOLDER [--store /tmp/ddtree-gpu] [--scale 0.2] [--seconds 540] [--devices 0,1]
     python -m tests.gpu merge FOLDER --into docs/results/sglang.md
 
@@ -29,10 +30,10 @@ from tests.gpu.parts import PARTS
 from tests.gpu.provenance import provenance
 from tests.gpu.records import Check, PartResult, Verdict, read_results, table
 from tests.gpu.servers import FIRST_PORT, Server, StartFailed, running
-from tests.gpu.setups import DEFAULT_STORE, setup
+from tests.gpu.setups import DEFAULT_STORE, DRAFTERS, random_model, setup
 from tests.gpu.turns import Turns
 
-START_SECONDS = 240.0
+START_SECONDS = 330.0
 """For the servers of a run, all together."""
 ENDING_SECONDS = 30.0
 """For a part that was told to end."""
@@ -62,6 +63,8 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument(
         "--attach", action="append", default=[], metavar="NAME=URL", help="use a running server instead of starting it"
     )
+    weights = commands.add_parser("weights", help="write the random targets now, not when a server first needs one")
+    weights.add_argument("--store", type=Path, default=DEFAULT_STORE)
     merge = commands.add_parser("merge", help="make the table")
     merge.add_argument("folder", type=Path)
     merge.add_argument("--into", type=Path)
@@ -69,6 +72,10 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.command == "list":
         for part in PARTS.values():
             print(f"{part.name:12} {part.about} ({', '.join(part.servers)}; {part.kind}{'; alone' if part.timed else ''})")
+        return 0
+    if arguments.command == "weights":
+        for name in DRAFTERS:
+            random_model(arguments.store, name)
         return 0
     if arguments.command == "merge":
         return _merge(arguments.folder, arguments.into)

@@ -3,6 +3,7 @@
 #
 #   lanes.sh begin         start the lanes of one GPU in the background (they go on when this command has ended)
 #   lanes.sh spread        start the lanes that need all GPUs in the background
+#   lanes.sh again PARTS…  start one lane for each word (PART or PART,PART…) in the background
 #   lanes.sh wait SECONDS  wait until all lanes have ended, at most so long; say what came of each part
 #   lanes.sh pack FOLDER   what there is so far, as FOLDER/results.tar.gz in pieces of 15 MB
 #   lanes.sh stop          end what still runs
@@ -50,13 +51,23 @@ one_gpu() {
   while [ -e "$work/running/console" ] && [ "$waited" -lt "${CONSOLE_SECONDS:-240}" ]; do sleep 1 && waited=$((waited + 1)); done
   # The part called pool takes port 32100 for servers of its own.
   lane window "$device" 31600 900 window,pool
-  lane ring "$device" 32400 "${UNTIMED_SECONDS:-700}" ring
+  lane ring "$device" 29800 "${UNTIMED_SECONDS:-700}" ring
   wait
 }
 
 all_gpus() {
-  lane parallel "${DEVICES:-0,1}" 32300 "${SPREAD_SECONDS:-260}" parallel
-  lane parallel-moe "${DEVICES:-0,1}" 32500 "${SPREAD_SECONDS:-260}" parallel-moe
+  lane parallel "${DEVICES:-0,1}" 32300 "${SPREAD_SECONDS:-520}" parallel
+  lane parallel-moe "${DEVICES:-0,1}" 32500 "${SPREAD_SECONDS:-520}" parallel-moe
+  wait
+}
+
+# Single parts, each word a lane with ports of its own; the lane's name is its first part's.
+single() {
+  local parts port=28000
+  for parts in $AGAIN; do
+    lane "again-${parts%%,*}" "${DEVICE:-0}" "$port" "${AGAIN_SECONDS:-700}" "$parts"
+    port=$((port + 400))
+  done
   wait
 }
 
@@ -66,7 +77,11 @@ in_background() {
   local tree path=${PYTHONPATH:-}
   tree=$(mktemp -d "$work/tree.XXXX")
   tar -C "$root" --exclude='*.safetensors' --exclude=__pycache__ -cf - tests/__init__.py tests/gpu engine_launch dflash_console \
-    themes $(cd "$root" && ls .gpu/wheel/COMMIT 2> /dev/null) | tar -C "$tree" -xf -
+    themes | tar -C "$tree" -xf -
+  # What the tree is without its history and without weights: the commit of the wheel, and the drafter that came by itself.
+  mkdir -p "$tree/.gpu/wheel"
+  cp "$store/COMMIT" "$tree/.gpu/wheel/" || true
+  ln -sf "$store/drafter/model.safetensors" "$tree/engine_launch/weights/smollm2-135m-dflash/"
   touch "$work/running/.$1"
   PYTHONPATH=${path//$root/$tree} setsid nohup bash "$tree/tests/gpu/lanes.sh" "$1" > "$work/logs/$1.log" 2>&1 < /dev/null &
 }
@@ -95,7 +110,7 @@ pack() {
 
 stop() {
   local file pid
-  for file in "$work/running/.one_gpu" "$work/running/.all_gpus"; do
+  for file in "$work/running/.one_gpu" "$work/running/.all_gpus" "$work/running/.single"; do
     if [ -s "$file" ]; then kill "$(cat "$file")" || true; fi
   done
   for file in "$work"/running/*; do
@@ -108,8 +123,13 @@ stop() {
 
 case ${1:-} in
   begin) in_background one_gpu ;;
+  again)
+    shift
+    export AGAIN="${*:?parts}"
+    in_background single
+    ;;
   spread) in_background all_gpus ;;
-  one_gpu | all_gpus)
+  one_gpu | all_gpus | single)
     trap 'rm -f "$work/running/.'"$1"'"' EXIT
     echo $$ > "$work/running/.$1"
     "$1"
@@ -117,5 +137,5 @@ case ${1:-} in
   wait) wait_for_all "${2:?seconds}" ;;
   pack) pack "${2:?folder}" ;;
   stop) stop ;;
-  *) sed -n '2,11p' "$0" >&2 && exit 2 ;;
+  *) sed -n '2,12p' "$0" >&2 && exit 2 ;;
 esac

@@ -143,10 +143,13 @@ def _accepted(tree: Tree, ranks: Sequence[int]) -> int:
     return len(path) - 1
 
 
-def expected_commit(table: Table, budget: int, topk: int, tokens: int) -> float:
-    """Tokens a verify over all answers of ``tokens`` tokens, as a server counts them: what is cut off at the end not counted."""
-    rows = range(len(table.lengths))
-    return len(rows) * (tokens - 1) / sum(len(simulate(table, row, budget, topk, tokens)) for row in rows)
+def expected_commit(table: Table, budget: int, topk: int, tokens: int, rows: int | None = None) -> float:
+    """Tokens a verify over the first ``rows`` answers (all, unless given) of ``tokens`` tokens.
+
+    Counted as a server does: what is cut off at the end is not.
+    """
+    asked = range(len(table.lengths) if rows is None else rows)
+    return len(asked) * (tokens - 1) / sum(len(simulate(table, row, budget, topk, tokens)) for row in asked)
 
 
 class _Request(Protocol):

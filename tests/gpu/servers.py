@@ -22,6 +22,8 @@ from tests.gpu.client import Client
 
 READY = b"The server is fired up and ready to roll!"
 FIRST_PORT = 31000
+NCCL_PORT_AFTER = 50
+"""How far above its HTTP port a server's ranks meet; servers' HTTP ports are 100 apart."""
 PR_SET_PDEATHSIG = 1
 COMMON_FLAGS: tuple[str, ...] = (
     "--host=127.0.0.1",
@@ -56,7 +58,8 @@ class ServerSpec:
 
     def command(self, port: int) -> list[str]:
         head = [sys.executable, "-m", self.module, "--model-path", str(self.model), "--port", str(port)]
-        return [*head, *COMMON_FLAGS, *self.flags]
+        # SGLang asks for a free port and takes it half a minute later: servers that start together may get the same one.
+        return [*head, f"--nccl-port={port + NCCL_PORT_AFTER}", *COMMON_FLAGS, *self.flags]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -76,11 +77,26 @@ def _oracle(store: Path, name: str) -> Mapping[str, str]:
     )
 
 
-def _random_model(store: Path, name: str, *, layers: int, sliding: int, weights: bool) -> tuple[Path, Path]:
-    target, drafter = write_configs(name, store / "random", store / "target", layers=layers, sliding=sliding)
-    if weights and not (drafter / "model.safetensors").is_file():
-        write_weights(target, drafter)
-    return target, drafter
+DRAFTERS: Mapping[str, tuple[int, int]] = MappingProxyType({"dense-8b": (5, 0), "dense-small": (3, 2), "mla-moe": (6, 5)})
+"""Random target → its drafter's layers, and how many of them slide."""
+DUMMIES = frozenset({"dense-8b"})
+"""Random targets whose weights SGLang makes itself."""
+
+
+def random_model(store: Path, name: str) -> tuple[Path, Path]:
+    """The folders of a random target and its drafter, written when they are not there yet; who comes meanwhile waits."""
+    place = store / "random"
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / f"{name}.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = place / f"{name}.written"
+        if not done.exists():
+            layers, sliding = DRAFTERS[name]
+            folders = write_configs(name, place, store / "target", layers=layers, sliding=sliding)
+            if name not in DUMMIES:
+                write_weights(*folders)
+            done.touch()
+    return place / name, place / f"{name}-drafter"
 
 
 def _smollm(
@@ -96,7 +112,7 @@ def _smollm(
 
 def _moe(name: str, tree: bool) -> Callable[[Path], ServerSpec]:
     def spec(store: Path) -> ServerSpec:
-        target, drafter = _random_model(store, "mla-moe", layers=6, sliding=5, weights=True)
+        target, drafter = random_model(store, "mla-moe")
         flags = (*LITTLE_ROOM, *FP32, *SMALL_BATCHES, "--disable-shared-experts-fusion")
         if not tree:
             return _spec(name, target, flags, MappingProxyType({}))
@@ -107,7 +123,7 @@ def _moe(name: str, tree: bool) -> Callable[[Path], ServerSpec]:
 
 def _dense(name: str, tree: bool) -> Callable[[Path], ServerSpec]:
     def spec(store: Path) -> ServerSpec:
-        target, drafter = _random_model(store, "dense-8b", layers=5, sliding=0, weights=False)
+        target, drafter = random_model(store, "dense-8b")
         room = ("--max-total-tokens=8000", "--mem-fraction-static=0.7")
         dummy = ("--load-format=dummy", "--speculative-draft-load-format=dummy", *room, *graphs(1, 8))
         if not tree:
@@ -124,11 +140,11 @@ MANY = (
 """NCCL alone adds over the ranks: one way that is known to be right, and no multicast memory."""
 
 
-def _spread(name: str, target: str, ranks: int, *, sliding: int, layers: int) -> Callable[[Path], ServerSpec]:
+def _spread(name: str, target: str, ranks: int) -> Callable[[Path], ServerSpec]:
     """A random target over ``ranks`` GPUs, with the oracle and the times of a round's parts."""
 
     def spec(store: Path) -> ServerSpec:
-        model, drafter = _random_model(store, target, layers=layers, sliding=sliding, weights=True)
+        model, drafter = random_model(store, target)
         tree = tree_flags(drafter, widths="2,8,9,17,33", most=32)
         flags = (*LITTLE_ROOM, *FP32, *SMALL_BATCHES, "--disable-shared-experts-fusion", f"--tp-size={ranks}", *MANY, *tree)
         return _spec(name, model, flags, {**_oracle(store, name), "DDTREE_TIMING": "1"}, ranks)
@@ -205,17 +221,11 @@ def setup(name: str, store: Path, gpus: int) -> ServerSpec:
         KeyError: there is no such server.
     """
     if name in SPREAD:
-        target, layers, sliding = SPREAD[name]
-        return _spread(name, target, gpus if name.endswith("-many") else 1, layers=layers, sliding=sliding)(store)
+        return _spread(name, SPREAD[name], gpus if name.endswith("-many") else 1)(store)
     return SETUPS[name](store)
 
 
-SPREAD: Mapping[str, tuple[str, int, int]] = MappingProxyType(
-    {
-        "dense-one": ("dense-small", 3, 2),
-        "dense-many": ("dense-small", 3, 2),
-        "moe-one": ("mla-moe", 6, 5),
-        "moe-many": ("mla-moe", 6, 5),
-    }
+SPREAD: Mapping[str, str] = MappingProxyType(
+    {"dense-one": "dense-small", "dense-many": "dense-small", "moe-one": "mla-moe", "moe-many": "mla-moe"}
 )
-"""Servers of tensor parallelism: target, the drafter's layers and how many of them slide; each on one GPU and on all."""
+"""Servers of tensor parallelism and their targets; each on one GPU and on all."""

@@ -4,7 +4,7 @@
 #   stage.sh keep FOLDER     take the pieces of one upload, checked against their SHA-256
 #   stage.sh model           take STORE/all/target.gguf out of the first pieces
 #   stage.sh unpack          join all pieces: STORE/site (SGLang), STORE/drafter, STORE/target (Hugging Face form, bf16),
-#                            STORE/prompts.json (held-out prompts as token ids)
+#                            STORE/prompts.json (held-out prompts as token ids), STORE/random (targets with random weights)
 #   stage.sh install FOLDER  install the wheel in FOLDER into STORE/site, where SGLang finds the plugin's entry point
 #   stage.sh check           say what is there: versions, device, whether SGLang and the plugin are found
 #   stage.sh env             print the exports that a command there needs
@@ -40,12 +40,15 @@ unpack() {
   for pid in "${pids[@]}"; do wait "$pid"; done
   rm -rf "$store/drafter" && mv "$store/all/drafter" "$store/drafter"
   (cd "$root" && python3 -m engine_launch.training.sglang_check export "$store/all/target.gguf" "$store/target" &&
-    python3 -m engine_launch.training.heldout "$store/all/target.gguf" "$store/prompts.json")
+    python3 -m engine_launch.training.heldout "$store/all/target.gguf" "$store/prompts.json" &&
+    python3 -m tests.gpu weights --store "$store")
   echo "unpacked: $(du -sm "$store/site" "$store/target" "$store/drafter" | awk '{printf "%s %d MB  ", $2, $1}')"
 }
 
 install() {
   python3 -m pip install --quiet --no-deps --no-index --no-compile --upgrade --target "$store/site" "$1"/*.whl
+  # For those that come later, without the wheel.
+  cp "$1/COMMIT" "$store/COMMIT"
 }
 
 check() {

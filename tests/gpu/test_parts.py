@@ -20,7 +20,7 @@ from tests.gpu.__main__ import run_part, run_parts
 from tests.gpu.client import Answer, Client, ServerError, commit_length
 from tests.gpu.context import Context, Findings, Part
 from tests.gpu.models import TARGETS
-from tests.gpu.parts import PARTS, mixed, parallel, suites
+from tests.gpu.parts import PARTS, mixed, parallel, random_targets, suites
 from tests.gpu.parts.equality import differing
 from tests.gpu.parts.starting import series
 from tests.gpu.parts.window import pools
@@ -156,6 +156,38 @@ def test_suites_are_told_one_by_one(context: Context, monkeypatch: pytest.Monkey
     result = run_part(PARTS["suites"], context)
     assert [check.verdict for check in result.checks] == [Verdict.SHOWN] * 3, result.checks
     assert "chat" in result.checks[1].name
+
+
+def test_what_wants_several_turns_is_no_suite(context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suites, "TOKENS", 8)
+    prompts = json.loads((context.store / "prompts.json").read_text(encoding="utf-8"))
+    sets = {"conversation": prompts["code"], "chat": prompts["chat"]}
+    (tmp_path / "prompts.json").write_text(json.dumps(sets), encoding="utf-8")
+    found = suites.run(Context(tmp_path, context.servers, 0.05))
+    assert [check.name.split(", ")[1] for check in found.checks] == ["chat"]
+
+
+def test_experts_are_held_to_plain_decoding_and_that_to_itself(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random_targets, "MLA_MOE", {"vocab_size": VOCABULARY})
+    # The embedded engine plants no errors.
+    change = Client.set_state
+    monkeypatch.setattr(Client, "set_state", lambda client, **to: None if "ddtree_plant" in to else change(client, **to))
+    found = random_targets.moe(Context(tmp_path, context.servers, 0.05))
+    verdicts = {check.name: (check.verdict, check.measured) for check in found.checks}
+    for server in ("the same server", "the tree's server with speculation off"):
+        for batch, count in ((8, 8), (1, 2)):
+            assert verdicts[f"plain decoding in fp32, {server}, batch {batch}, against batch 8"] == (
+                Verdict.SHOWN,
+                f"{count} of {count} equal",
+            )
+    equal = [verdict for name, verdict in verdicts.items() if name.endswith("tree = plain")]
+    assert len(equal) == 6
+    assert {verdict for verdict, _ in equal} == {Verdict.MET}
+    # Nor does it have an oracle, so no commit length is as set; with few requests neither.
+    set_ones = [verdict for name, verdict in verdicts.items() if name.endswith("as set")]
+    assert [verdict for verdict, _ in set_ones] == [Verdict.MISSED] * 6, set_ones
 
 
 def test_trees_over_several_gpus_are_held_to_one(context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,3 +91,8 @@ def test_the_command_is_sglangs_with_the_flags_last(tmp_path: Path) -> None:
     assert words[1:3] == ["-m", "sglang.launch_server"]
     assert words[-1] == "--x=1"
     assert "--attention-backend=triton" in words
+
+
+def test_servers_that_start_together_meet_their_ranks_at_ports_of_their_own() -> None:
+    words = [word for port in (31000, 31100) for word in spec("a", "").command(port)]
+    assert [word for word in words if word.startswith("--nccl-port")] == ["--nccl-port=31050", "--nccl-port=31150"]

@@ -153,7 +153,14 @@ def with_chain(console: Console) -> list[Check]:
     )
     _, body = console("plan", "--set", "tree_budget=8")
     findings = json.dumps(at(body, "findings"))
-    checks.append(_check("a tree budget for stock DFLASH", "a finding that says so", findings[:200], "DDTREE" in findings))
+    checks.append(
+        _check(
+            "a tree budget for stock DFLASH",
+            "a finding that says so",
+            findings[:200],
+            "--speculative-ddtree-budget" in findings and '"error"' in findings,
+        )
+    )
     checks.append(_confirmed("its window, by a restart", console("apply", "--set", "draft_window=512", "--restart", "--yes")))
     return checks
 

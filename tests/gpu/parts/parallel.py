@@ -37,7 +37,7 @@ def _alike(expected: Sequence[tuple[int, ...]], got: Sequence[Answer]) -> int:
 def trees(context: Context, kind: str) -> tuple[list[Check], dict[str, Json]]:
     """Greedy fp32 text of ``kind`` over all GPUs: plain, and trees of every budget, against one GPU."""
     one, many = context.client(f"{kind}-one"), context.client(f"{kind}-many")
-    target = SPREAD[f"{kind}-many"][0]
+    target = SPREAD[f"{kind}-many"]
     tokens = context.share_of(96, 32)
     prompts = random_prompts(context.share_of(32, 8), int(TARGETS[target]["vocab_size"]), seed=6)
     for client in (one, many):

@@ -9,7 +9,7 @@ from tests.gpu.records import Check, judged
 
 LINES = (
     "Initialized DDTREE draft runner. attention_backend=triton",
-    "DDTREE verify graphs captured. widths=[9, 17]",
+    "DDTREE verify graphs captured. widths=[1, 9, 17]",
     "DDTREE self-test passed.",
     "DDTREE verify completed. num_correct_drafts_per_req=",
 )
@@ -48,10 +48,10 @@ def run(context: Context) -> Findings:
     state = info["internal_states"][0]
     start = {key: info.get(f"speculative_ddtree_{key}") for key in ("budget", "topk", "max_budget", "verify_widths")}
     now = {key: state.get(f"speculative_ddtree_{key}") for key in ("budget", "topk")}
-    wanted = {"budget": 16, "topk": 4, "max_budget": 16, "verify_widths": [9, 17]}
+    wanted = {"budget": 16, "topk": 4, "max_budget": 16, "verify_widths": [1, 9, 17]}
     met = start == wanted and now == {"budget": BUDGET, "topk": TOPK}
     checks.append(judged("/server_info: at the start and now", f"{wanted}; budget 8, top-k 2", f"{start}; {now}", met))
-    return Findings(checks, {"metrics": [line for line in client.text("/metrics").splitlines() if "ddtree" in line]})
+    return Findings(checks, {"metrics": [line for line in client.text("/metrics").splitlines() if ":ddtree_" in line]})
 
 
 def _metrics(client: Client, verifies: int) -> list[Check]:

@@ -13,6 +13,8 @@ from tests.gpu.records import Check, Json, shown
 TOKENS = 256
 """The most of an answer, as in the evaluation of the drafter."""
 AT_ONCE = 16
+SEVERAL_TURNS = "conversation"
+"""A set left out: its prompts lack the answers of earlier turns."""
 
 
 def _answers(client: Client, prompts: Sequence[Prompt]) -> list[Answer]:
@@ -29,6 +31,7 @@ def run(context: Context) -> Findings:
     chain, tree = context.client("chain16"), context.client("tree16")
     tree.set_state(speculation=1, speculative_ddtree_budget=16, speculative_ddtree_topk=4)
     sets = json.loads((context.store / "prompts.json").read_text(encoding="utf-8"))
+    sets.pop(SEVERAL_TURNS, None)
     checks: list[Check] = []
     data: dict[str, Json] = {}
     for name, rows in sets.items():
