@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from ..drift import TruthTable, drift_items, truth_table
-from ..effective import configured, in_effect
+from ..effective import configured, running_with
 from ..evidence.metrics import MetricsSample, Rates, rates_between
 from ..evidence.reading import Known, Reading
 from ..hosts.service import RunState
@@ -98,7 +98,7 @@ def status_json(state: HostState, figures: Figures, table: TruthTable) -> dict[s
     """The whole status; ``null`` = not known or not in effect."""
     service = state.service.value if state.service else None
     server = state.server.value if state.server and state.ready else None
-    effective = {name: in_effect(state, name) for name in SHOWN}
+    effective = {name: running_with(state, name) for name in SHOWN}
     rates = figures.rates
     return {
         "host": state.host,
@@ -188,7 +188,7 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
 def _print_settings(output: Output, state: HostState) -> None:
     rows: list[list[str | Cell]] = []
     for name in SHOWN:
-        now, asked = in_effect(state, name), configured(state, name)
+        now, asked = running_with(state, name), configured(state, name)
         if now.known is not Known.VALUE and asked.known is not Known.VALUE:
             continue
         wanted = show_value(asked.value) if asked.known is Known.VALUE else Cell("not given", Tone.FAINT)
