@@ -1,7 +1,7 @@
 """``ddtree-launch doctor``: what this machine has for serving, one line per matter, each with what to do.
 
 ``ddtree-launch doctor -- FLAGS OF SERVE`` also looks at what these flags ask for: the drafter against the target, the attention
-backends against the GPUs, the page size.
+backends against the GPUs, the page size. Where SGLang would serve them, what only the embedded engine needs is left out.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
 
-from engine_launch.commands.serve import has_gpu
+from engine_launch.commands.output import complain
+from engine_launch.commands.serve import found_engine, has_gpu, split_engine
 from engine_launch.commands.serve_sglang import has_sglang
 from engine_launch.doctor.check import Check, Status
-from engine_launch.doctor.embedded import check_embedded
+from engine_launch.doctor.embedded import check_embedded, check_port, check_python
 from engine_launch.doctor.gpu_host import check_flags, check_gpu_host
+from engine_launch.spec.checks import EngineKind
+from engine_launch.spec.flags import FlagError
 from engine_launch.spec.sglang_checks import number, read_flags
 
 
 def doctor(argv: Sequence[str]) -> int:
-    """Exit code 0 unless a check fails."""
+    """Exit code 0 unless a check fails (1), or the words cannot be understood (2)."""
     parser = argparse.ArgumentParser(
         prog="ddtree-launch doctor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -32,10 +35,14 @@ def doctor(argv: Sequence[str]) -> int:
         arguments = parser.parse_args(argv[:cut])
     except SystemExit as end:
         return int(end.code or 0)
-    flags = read_flags(argv[cut + 1 :])
+    try:
+        kind, words = split_engine(argv[cut + 1 :])
+    except FlagError as error:
+        return complain(str(error))
+    flags = read_flags(words)
     host = arguments.host or flags.get("--host") or "127.0.0.1"
     port = arguments.port if arguments.port is not None else number(flags, "--port")
-    checks = examine(flags, host, 30000 if port is None else port)
+    checks = examine(flags, kind, host, 30000 if port is None else port)
     if arguments.json:
         rows = [{"name": one.name, "status": one.status.value, "message": one.message} for one in checks]
         print(json.dumps({"checks": rows}, indent=2))
@@ -46,11 +53,19 @@ def doctor(argv: Sequence[str]) -> int:
     return 1 if any(one.status is Status.FAIL for one in checks) else 0
 
 
-def examine(flags: Mapping[str, str], host: str, port: int) -> list[Check]:
-    """Every check that this machine and these flags give reason for."""
+def examine(flags: Mapping[str, str], kind: EngineKind, host: str, port: int) -> list[Check]:
+    """Every check that this machine and these flags give reason for.
+
+    Args:
+        kind: the engine that is to serve; without it and without flags either engine may be meant.
+    """
     gpu, sglang = has_gpu(), has_sglang()
-    checks = check_embedded((host, port), beside_sglang=sglang)
-    if gpu or sglang:
+    asked = found_engine(kind) if flags else kind
+    checks = [check_python()]
+    if asked is not EngineKind.SGLANG:
+        checks += check_embedded(beside_sglang=sglang)
+    checks.append(check_port(host, port))
+    if gpu or sglang or asked is EngineKind.SGLANG:
         checks += check_gpu_host(flags)
     else:
         checks.append(Check("sglang", Status.OK, _neither()))

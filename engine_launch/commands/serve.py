@@ -22,9 +22,7 @@ def serve(argv: Sequence[str]) -> int:
         return 0
     try:
         kind, rest = split_engine(argv)
-        if kind is EngineKind.AUTO:
-            kind = EngineKind.SGLANG if has_sglang() and has_gpu() else EngineKind.EMBEDDED
-        if kind is EngineKind.SGLANG:
+        if found_engine(kind) is EngineKind.SGLANG:
             serve_sglang(rest)
         return serve_embedded(rest)
     except FlagError as error:
@@ -47,6 +45,13 @@ def split_engine(argv: Sequence[str]) -> tuple[EngineKind, list[str]]:
         given = value if equals else next(words, "")
         kind = EngineKind(str(read_value(resolve("--engine"), "--engine", given)))
     return kind, rest
+
+
+def found_engine(kind: EngineKind) -> EngineKind:
+    """``kind``, and for *auto* the engine that it comes to on this machine."""
+    if kind is not EngineKind.AUTO:
+        return kind
+    return EngineKind.SGLANG if has_sglang() and has_gpu() else EngineKind.EMBEDDED
 
 
 def has_gpu() -> bool:

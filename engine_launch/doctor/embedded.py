@@ -1,4 +1,4 @@
-"""What the embedded engine needs of this machine, and the matters that every engine shares."""
+"""What the embedded engine needs of this machine, and the two matters that every engine shares: Python and the port."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ EMBEDDED_PACKAGES = ("torch", "safetensors", "tokenizers", "gguf", "jinja2", "st
 """Import names of the ``embedded`` extra."""
 
 
-def check_embedded(port: tuple[str, int], beside_sglang: bool) -> list[Check]:
-    """All of them.
+def check_embedded(beside_sglang: bool) -> list[Check]:
+    """All that concerns the embedded engine alone.
 
     Args:
-        port: address and port that are to be free.
         beside_sglang: SGLang serves here, so the embedded engine's packages may be missing.
     """
-    checks = [check_python(), check_packages(beside_sglang), check_cpu(), check_memory()]
+    checks = [check_packages(beside_sglang), check_cpu(), check_memory()]
     if importlib.util.find_spec("platformdirs") is not None:
         checks += [check_cache(), check_model()]
-    return [*checks, check_drafter_files(), check_port(*port)]
+    return [*checks, check_drafter_files()]
 
 
 def check_python() -> Check:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_launch.commands.doctor import examine
 from engine_launch.doctor.backends import check_backends
 from engine_launch.doctor.caches import check_caches, folders
 from engine_launch.doctor.check import Status
@@ -18,6 +19,7 @@ from engine_launch.doctor.gpu_host import check_flags
 from engine_launch.doctor.gpus import check_gpu_memory, check_gpus, check_health, check_xids, read_gpus
 from engine_launch.doctor.processes import Process, check_processes
 from engine_launch.doctor.software import check_names, check_plugin, check_sglang, check_triple, dialect
+from engine_launch.spec.checks import EngineKind
 from engine_launch.spec.sglang_checks import read_flags
 from tests.engine.checkpoints import write_drafter
 from tests.engine.gpu_hosts import H200, NVCC, PLUGIN_HELP, STOCK_HELP, GpuHost
@@ -354,6 +356,38 @@ def test_the_flags_after_two_dashes_are_examined(tmp_path: Path) -> None:
     assert code == 1
     assert found["page size"] == ("fail", "16: DDTREE needs --page-size 1")
     assert found["backends"] == ("ok", "--attention-backend triton")
+
+
+EMBEDDED_ONLY = {"packages", "cpu", "memory", "cache", "model", "drafter"}
+
+
+def test_flags_for_sglang_bring_no_word_of_what_only_the_embedded_engine_needs(tmp_path: Path) -> None:
+    host = GpuHost(tmp_path / "host")
+    _, found = doctor(host, "--port", "0", "--", "--engine", "sglang", *flags_for(tmp_path))
+    assert not EMBEDDED_ONLY & set(found)
+    assert {"python", "port", "sglang", "flags", "flags drafter"} <= set(found)
+    _, either = doctor(host, "--port", "0")
+    assert set(either) >= EMBEDDED_ONLY
+
+
+@pytest.mark.parametrize(("sglang", "gpu", "left_out"), [(True, True, True), (True, False, False), (False, True, False)])
+def test_flags_without_an_engine_are_for_the_one_that_would_serve_them(
+    monkeypatch: pytest.MonkeyPatch, sglang: bool, gpu: bool, left_out: bool
+) -> None:
+    for module in ("serve", "doctor"):
+        monkeypatch.setattr(f"engine_launch.commands.{module}.has_sglang", lambda: sglang)
+        monkeypatch.setattr(f"engine_launch.commands.{module}.has_gpu", lambda: gpu)
+    monkeypatch.setattr("engine_launch.commands.doctor.check_gpu_host", lambda flags: [])
+    flags = {"--model-path": "/models/target"}
+    names = {one.name for one in examine(flags, EngineKind.AUTO, "127.0.0.1", 0)}
+    assert names.isdisjoint(EMBEDDED_ONLY) is left_out
+
+
+def test_an_engine_that_there_is_not_is_wrong_use() -> None:
+    command = [sys.executable, "-m", "engine_launch", "doctor", "--", "--engine", "vllm"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "vllm" in done.stderr
 
 
 def test_programs_that_fail_are_told_and_not_raised(tmp_path: Path) -> None:
