@@ -15,9 +15,10 @@ from ..evidence.engine_log import ignored_flag
 from ..evidence.reading import Known
 from ..evidence.secrets import mask_argv
 from ..evidence.server import Dialect
+from ..formats import size
 from ..knobs import AUTO, KNOBS, PLAIN, Knob, KnobError, Value, find_knob, same_value, show_value
 from ..state import HostState
-from .predict import Wanted
+from .predict import Wanted, beyond_window
 from .records import Change, Finding, KnobChange, Mode, Severity, Survey
 
 DDTREE = "DDTREE"
@@ -296,7 +297,15 @@ def _memory(case: Case) -> Iterator[Finding]:
     info = case.state.server.value if case.state.server is not None else None
     if info is None or info.dialect not in (Dialect.STOCK, Dialect.FORK) or "draft_window" not in case.change.settings:
         return
-    said = "SGLang's pool: the window bounds the drafter's attention, its memory is not freed (0.0 GB saved)"
+    window = case.wanted.value("draft_window")
+    if "draft_window" in case.hot_refusals or not isinstance(window, int):
+        return
+    said = "SGLang's pool: the window bounds the drafter's attention, its memory is not freed"
+    if (beyond := beyond_window(case.wanted, case.survey, window)) is not None:
+        kept, context = beyond
+        if kept == 0:
+            return
+        said += f": {size(kept)} for a request of {context:,} tokens stay allocated"
     yield _info("memory_not_freed", said, "draft_window")
 
 

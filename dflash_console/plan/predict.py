@@ -73,6 +73,18 @@ def predict(wanted: Wanted, survey: Survey) -> Predictions:
     )
 
 
+def beyond_window(wanted: Wanted, survey: Survey, window: int) -> tuple[int, int] | None:
+    """Bytes of one request's draft keys and values that lie before a draft window, in all layers, and its context in tokens.
+
+    It is the memory that a pool with a row for every token keeps. ``None`` = too little is known.
+    """
+    context = _limit(wanted.state, "context_length", wanted)
+    if survey.drafter is None or context is None:
+        return None
+    per_token = survey.drafter.num_layers * survey.drafter.kv_bytes_per_token_and_layer(_element_bytes(wanted.state))
+    return max(0, context - window) * per_token, context
+
+
 def undo_after(survey: Survey, predictions: Predictions) -> int:
     """Seconds after which a change that is not confirmed is put back: well beyond what a start takes on this host, since a timer
     that fires during a good start would undo it; without an earlier start to go by, as long as a start is waited for."""

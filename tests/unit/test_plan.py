@@ -245,9 +245,31 @@ def test_a_server_that_runs_a_chain_can_be_planned_to_run_a_tree() -> None:
     assert "ddtree-launch doctor" in found.message
 
 
-def test_a_window_on_sglangs_pool_frees_no_memory_and_says_so() -> None:
-    command = ("python", "-m", "sglang.launch_server", "--model-path", "/m", "--speculative-algorithm", "DFLASH")
-    assert "memory_not_freed" in codes(plan(state(command, foreign=True), {"draft_window": 512}, Mode.RESTART), Severity.INFO)
+def window_plan(window: Value, mode: Mode = Mode.RESTART, *, context: str = "8192", known: Survey | None = None) -> Plan:
+    """A draft window planned for stock SGLang with requests of up to ``context`` tokens."""
+    command = (
+        "python", "-m", "sglang.launch_server", "--model-path", "/m", "--speculative-algorithm", "DFLASH",
+        "--context-length", context,
+    )  # fmt: skip
+    pool = "[2026-11-30 11:00:00] KV Cache is allocated. dtype: torch.bfloat16, #tokens: 150000, K size: 1.61 GB, V size: 1.61 GB"
+    start = ("Initialized DFLASH draft runner. attention_backend=triton, model=DFlashDraftModel, block_size=8", pool, pool)
+    return plan(state(command, foreign=True, lines=start), {"draft_window": window}, mode, known)
+
+
+def test_a_window_on_sglangs_pool_frees_no_memory_and_says_how_much_stays() -> None:
+    (said,) = (finding.message for finding in window_plan(512).findings if finding.code == "memory_not_freed")
+    # Keys and values of 7,680 tokens in 4 layers of 3 heads of 64, two bytes each.
+    assert f"{7680 * 4 * 2 * 3 * 64 * 2 / 1e6:.0f}" == "24"
+    assert said.endswith("its memory is not freed: 24 MB for a request of 8,192 tokens stay allocated")
+    (unknown,) = (finding for finding in window_plan(512, known=Survey()).findings if finding.code == "memory_not_freed")
+    assert unknown.message.endswith("its memory is not freed")
+    assert unknown.severity is Severity.INFO
+
+
+def test_where_a_window_would_save_nothing_no_word_is_said_of_memory() -> None:
+    for made in (window_plan(OFF), window_plan(8192), window_plan(4096, context="2048"), window_plan(512, Mode.HOT)):
+        assert "memory_not_freed" not in codes(made)
+    assert "hot_not_possible" in codes(window_plan(512, Mode.HOT), Severity.ERROR)
 
 
 def test_a_flag_that_this_build_ignored_before_is_a_warning_that_quotes_it() -> None:
