@@ -76,6 +76,7 @@ class HostSession:
     watcher: Watcher
     history: History
     embedded: bool = False
+    """This machine, without a link in between; which engine its unit runs is another matter (:attr:`HostState.embedded`)."""
     refused: set[Extra] = field(default_factory=set)
     """What this engine refused to prompts, and is not asked for again."""
 
@@ -179,10 +180,11 @@ async def open_session(
         transport = LocalTransport(EMBEDDED)
         service = await _local_service(transport, paths, unit or entry.unit or await _find_unit(transport, paths, name))
     embedded = name == EMBEDDED
+    own_engine = embedded and await _runs_embedded_engine(service)
     history = open_history(paths.history_file, keep_days=config.sampling.keep_days)
     link = EngineLink(transport)
-    sources = Sources(transport, service, link, embedded=embedded)
-    watcher = Watcher(name, sources, embedded=embedded, interval_s=config.sampling.interval_s, history=history)
+    sources = Sources(transport, service, link, embedded=own_engine)
+    watcher = Watcher(name, sources, embedded=own_engine, interval_s=config.sampling.interval_s, history=history)
     session = HostSession(name, config, paths, transport, service, link, sources, watcher, history, embedded=embedded)
     if watch:
         try:
@@ -223,6 +225,20 @@ async def _local_service(transport: Transport, paths: Paths, unit: str) -> Proce
             raise NoSuchUnit(f"there is no unit called {unit} on this machine; known: {', '.join(units) or 'none'}")
         await _write_embedded_unit(transport, folder)
     return ProcessService(transport, folder)
+
+
+async def _runs_embedded_engine(service: Service) -> bool:
+    """Whether the unit's command starts the embedded engine. One that cannot be read does not: no server is started unasked."""
+    from .evidence.command import CommandForm, find_engine, flag_value
+    from .knobs import find_knob
+
+    try:
+        command = (await service.configuration()).command
+    except HostError:
+        return False
+    engine = find_engine(command)
+    launched = engine is not None and engine.form in (CommandForm.LAUNCHER, CommandForm.LAUNCHER_MODULE)
+    return launched and flag_value(command, find_knob("flag:--engine")).value != "sglang"
 
 
 async def _write_embedded_unit(transport: Transport, folder: Path) -> None:

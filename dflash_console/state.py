@@ -47,7 +47,7 @@ class HostState:
     host: str
     unit: str
     embedded: bool = False
-    """The host is this machine's embedded engine (a small model on this CPU)."""
+    """The unit is this machine's and runs the embedded engine (a small model on this CPU)."""
     service: Aged[ServiceState] | None = None
     config: Aged[ServiceConfig] | None = None
     process: Aged[ProcessEvidence] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from ..config import EMBEDDED
 from ..drift import TruthTable, drift_items, truth_table
 from ..effective import configured, running_with
 from ..evidence.metrics import MetricsSample, Rates, rates_between
@@ -103,6 +104,7 @@ def status_json(state: HostState, figures: Figures, table: TruthTable) -> dict[s
     return {
         "host": state.host,
         "unit": state.unit,
+        "embedded_engine": state.embedded,
         "service": {
             "state": service.state.value if service else RunState.UNKNOWN.value,
             "invocation_id": service.invocation_id if service else None,
@@ -145,7 +147,7 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
     """The same for people."""
     service = state.service.value if state.service else None
     rows: list[list[str | Cell]] = [
-        ["host", state.host + (" (a small model on this CPU)" if state.embedded else "")],
+        ["host", state.host + _where(state)],
         ["unit", state.unit],
     ]
     if service is None:
@@ -183,6 +185,13 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
         output.line("✓ no drift: all sources agree", Tone.GOOD)
     for source, problem in state.problems.items():
         output.line(f"{source}: {problem}", Tone.CAUTION)
+
+
+def _where(state: HostState) -> str:
+    """What the name of this machine's host stands for: it may run another engine than the embedded one."""
+    if state.embedded:
+        return " (a small model on this CPU)"
+    return " (this machine)" if state.host == EMBEDDED else ""
 
 
 def _print_settings(output: Output, state: HostState) -> None:

@@ -54,6 +54,7 @@ class Operations:
             begin(self._app, self._plan(link, settings, Mode.AUTO, write_down), "planning", group="plan", exclusive=True)
 
     async def _plan(self, link: HostLink, settings: Mapping[str, Value], mode: Mode, persist: bool) -> None:
+        from ..config import EMBEDDED
         from .screens.plan import PlanScreen
 
         state = self._app.model.state
@@ -71,8 +72,8 @@ class Operations:
             return await link.plan(newest, settings, mode, persist=persist, commit_confirm=commit_confirm)
 
         running = state.rates.running or 0
-        # The embedded engine's supervisor has no timer that would outlive this machine.
-        screen = PlanScreen(plan, again, running=running, persist=persist, timer=not state.embedded)
+        # The supervisor of this machine's units has no timer that would outlive this machine.
+        screen = PlanScreen(plan, again, running=running, persist=persist, timer=state.host != EMBEDDED)
         self._app.push_screen(screen, self._accepted)
 
     def propose_drop_in(self, *, release: bool) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from pathlib import Path
 
 import pytest
 
+from dflash_console.commands.output import Output
+from dflash_console.commands.status import live_figures, print_status, status_json
 from dflash_console.config import Config, HostEntry
+from dflash_console.drift import truth_table
 from dflash_console.hosts.service import RunState
 from dflash_console.hosts.transport import HostError
+from dflash_console.hosts.unit_file import new_unit_file
 from dflash_console.session import EMBEDDED_UNIT, NoSuchHost, SeveralUnits, open_session
 
 from .conftest import MakeUnit
@@ -46,6 +51,35 @@ async def test_the_only_unit_is_taken_and_several_have_to_be_chosen_from(make_un
     session = await open_session(unit="two", paths=paths_under(tmp_path))
     assert session.unit == "two"
     await session.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "embedded"),
+    [
+        (("python3", "-m", "engine_launch", "serve", "--port", "1"), True),
+        (("ddtree-launch", "serve", "--engine=embedded", "--port", "1"), True),
+        (("ddtree-launch", "serve", "--engine", "sglang", "--port", "1"), False),
+        (("python3", "-m", "sglang.launch_server", "--model-path", "/models/target", "--port", "1"), False),
+        (("/opt/start.sh",), False),
+    ],
+)
+async def test_a_unit_of_this_machine_is_the_embedded_engines_only_where_its_command_starts_that(
+    tmp_path: Path, command: tuple[str, ...], embedded: bool
+) -> None:
+    paths = paths_under(tmp_path)
+    paths.service("gpu").mkdir(parents=True)
+    (paths.service("gpu") / "service.toml").write_text(new_unit_file(command, description="test"))
+    session = await open_session(unit="gpu", paths=paths)
+    try:
+        # The host is this machine either way: there is no link that could break.
+        assert (session.host, session.embedded, session.watcher.state.embedded) == ("embedded", True, embedded)
+        state = session.watcher.state
+        assert status_json(state, live_figures(state), truth_table(state))["embedded_engine"] is embedded
+        said = io.StringIO()
+        print_status(Output(json_wanted=False, stdout=said), state, live_figures(state), truth_table(state))
+        assert ("a small model on this CPU" in said.getvalue(), "(this machine)" in said.getvalue()) == (embedded, not embedded)
+    finally:
+        await session.close()
 
 
 async def test_a_part_that_cannot_be_closed_keeps_no_other_one_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
 from textual.widgets import Static
 
 from dflash_console.apply.records import ApplyResult, Stage, StageEvent, StageStatus, Verdict
@@ -399,7 +400,7 @@ async def test_a_secret_that_is_typed_is_neither_shown_nor_kept_in_a_profile(mak
 
 async def test_commit_confirm_is_offered_on_a_host_and_said_in_the_plan(make_app: MakeApp) -> None:
     found = state()
-    link = RecordedLink(replace(found, embedded=False))
+    link = RecordedLink(replace(found, host="gpu-a", embedded=False))
     app = make_app(link)
     async with running(app) as pilot:
         await pilot.press("w", "a")
@@ -411,8 +412,9 @@ async def test_commit_confirm_is_offered_on_a_host_and_said_in_the_plan(make_app
         await until(lambda: "commit-confirm: the host goes back after" in str(choices.render()), "the timer")
 
 
-async def test_commit_confirm_is_not_offered_where_no_timer_would_outlive_this_machine(make_app: MakeApp) -> None:
-    app = make_app(RecordedLink(state()))
+@pytest.mark.parametrize("embedded", [True, False])
+async def test_commit_confirm_is_not_offered_where_no_timer_would_outlive_this_machine(make_app: MakeApp, embedded: bool) -> None:
+    app = make_app(RecordedLink(replace(state(), embedded=embedded)))
     async with running(app) as pilot:
         await pilot.press("w", "a")
         await until(lambda: isinstance(app.screen, PlanScreen) and bool(app.screen.query("#plan-choices")), "the plan")
