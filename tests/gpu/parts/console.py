@@ -158,7 +158,7 @@ def with_chain(console: Console) -> list[Check]:
             "a tree budget for stock DFLASH",
             "a finding that says so",
             findings[:200],
-            "--speculative-ddtree-budget" in findings and '"error"' in findings,
+            "--speculative-ddtree-budget" in findings and "DDTREE" in findings,
         )
     )
     checks.append(_confirmed("its window, by a restart", console("apply", "--set", "draft_window=512", "--restart", "--yes")))
