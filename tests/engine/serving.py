@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -55,6 +56,10 @@ def serving(engine: Engine, *argv: str, tokenizer: Tokenizer | None = None) -> I
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[reserved])))
     thread.start()
+    # The port is known before anything listens on it, and not every client of the tests tries again.
+    until = time.monotonic() + 30
+    while not server.started and thread.is_alive() and time.monotonic() < until:
+        time.sleep(0.005)
     url = f"http://127.0.0.1:{port}"
     try:
         with httpx.Client(base_url=url, timeout=10.0, transport=httpx.HTTPTransport(retries=5, verify=False)) as client:
