@@ -9,6 +9,7 @@
 #   lanes.sh stop          end what still runs
 #
 # STORE (default /tmp/ddtree-gpu) holds everything; DEVICE (default 0) is the one GPU, DEVICES (default 0,1) are all of them.
+# A second "again" beside the first one needs another PORT (default 28000; each of its lanes has the 400 from there).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -61,9 +62,9 @@ all_gpus() {
   wait
 }
 
-# Single parts, each word a lane with ports of its own; the lane's name is its first part's.
+# Single parts, each word a lane with ports of its own; the lane's name is its first part's. Two calls at once need a PORT each.
 single() {
-  local parts port=28000
+  local parts port=${PORT:-28000}
   for parts in $AGAIN; do
     lane "again-${parts%%,*}" "${DEVICE:-0}" "$port" "${AGAIN_SECONDS:-700}" "$parts"
     port=$((port + 400))
@@ -82,8 +83,8 @@ in_background() {
   mkdir -p "$tree/.gpu/wheel"
   cp "$store/COMMIT" "$tree/.gpu/wheel/" || true
   ln -sf "$store/drafter/model.safetensors" "$tree/engine_launch/weights/smollm2-135m-dflash/"
-  touch "$work/running/.$1"
-  PYTHONPATH=${path//$root/$tree} setsid nohup bash "$tree/tests/gpu/lanes.sh" "$1" > "$work/logs/$1.log" 2>&1 < /dev/null &
+  touch "$work/running/.$1${PORT:-}"
+  PYTHONPATH=${path//$root/$tree} setsid nohup bash "$tree/tests/gpu/lanes.sh" "$1" > "$work/logs/$1${PORT:-}.log" 2>&1 < /dev/null &
 }
 
 busy() { ls -A "$work/running"; }
@@ -110,7 +111,7 @@ pack() {
 
 stop() {
   local file pid
-  for file in "$work/running/.one_gpu" "$work/running/.all_gpus" "$work/running/.single"; do
+  for file in "$work"/running/.[a-z]*; do
     if [ -s "$file" ]; then kill "$(cat "$file")" || true; fi
   done
   for file in "$work"/running/*; do
@@ -130,8 +131,8 @@ case ${1:-} in
     ;;
   spread) in_background all_gpus ;;
   one_gpu | all_gpus | single)
-    trap 'rm -f "$work/running/.'"$1"'"' EXIT
-    echo $$ > "$work/running/.$1"
+    trap 'rm -f "$work/running/.'"$1${PORT:-}"'"' EXIT
+    echo $$ > "$work/running/.$1${PORT:-}"
     "$1"
     ;;
   wait) wait_for_all "${2:?seconds}" ;;
