@@ -137,3 +137,15 @@ def test_who_needs_a_target_meanwhile_waits_for_it(small: Path, tmp_path: Path, 
     monkeypatch.setitem(models.TARGETS, "dense-8b", models.DENSE_SMALL)
     setups.random_model(tmp_path, "dense-8b")
     assert len(written) == 1
+
+
+def test_ranks_share_one_of_their_gpus_with_the_server_that_they_are_held_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setups, "random_model", lambda store, name: (store / name, store / f"{name}-drafter"))
+    many, one = (setups.setup(f"dense-{name}", tmp_path, 2) for name in ("many", "one"))
+    assert (many.ranks, one.ranks) == (2, 1)
+    assert "--tp-size=2" in many.flags
+    # SGLang ends a start that finds a tenth less memory free on one GPU than on another, unless told not to.
+    assert many.environment["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] == "0"
+    assert many.environment["TRITON_F32_DEFAULT"] == "tf32x3"

@@ -20,6 +20,7 @@ from tests.gpu.__main__ import run_part, run_parts
 from tests.gpu.client import Answer, Client, ServerError, commit_length
 from tests.gpu.context import Context, Findings, Part
 from tests.gpu.models import TARGETS
+from tests.gpu.oracle import make_table
 from tests.gpu.parts import PARTS, mixed, parallel, random_targets, suites
 from tests.gpu.parts.equality import differing
 from tests.gpu.parts.starting import series
@@ -201,6 +202,41 @@ def test_trees_over_several_gpus_are_held_to_one(context: Context, tmp_path: Pat
     assert data["gpus"] == 2
     # The embedded engine has no ranks, and says nothing of them.
     assert next(check for check in checks if "by the ranks" in check.name).verdict is Verdict.MISSED
+
+
+class Canned(Client):
+    """Gives the same answers whatever it is asked."""
+
+    def __init__(self, answers: list[Answer]) -> None:
+        super().__init__("http://localhost:1")
+        self.answers = answers
+
+    def set_state(self, **settings: int | float) -> None:
+        pass
+
+    def generate_all(self, *_: object, **__: object) -> list[Answer]:
+        return self.answers
+
+
+@pytest.mark.parametrize(
+    ("plain", "one", "many", "verdict"),
+    [
+        ([(1, 2), (3, 4)], [(1, 2), (3, 4)], [(1, 2), (3, 4)], Verdict.MET),
+        ([(1, 2), (3, 5)], [(1, 2), (3, 4)], [(1, 2), (3, 5)], Verdict.MET),
+        ([(1, 2), (3, 5)], [(1, 2), (3, 4)], [(1, 2), (3, 4)], Verdict.MISSED),
+        ([(1, 2), (3, 4)], [(1, 2), (3, 4)], [(1, 2), (3, 5)], Verdict.MISSED),
+    ],
+    ids=["all equal", "plain decoding differs over the ranks", "trees differ from plain decoding there", "trees differ"],
+)
+def test_trees_answer_for_trees_and_not_for_the_sum_over_ranks(
+    plain: list[tuple[int, ...]], one: list[tuple[int, ...]], many: list[tuple[int, ...]], verdict: Verdict
+) -> None:
+    clients = [Canned([answer(*ids, verifies=1) for ids in answers]) for answers in (one, many)]
+    prompts = [(7, 8), (8, 9)]
+    table = make_table(prompts, one, 3, 0.5)
+    steady = sum(ids == other for ids, other in zip(plain, one, strict=True))
+    (check,) = parallel._budget("x", *clients, table, prompts, plain, steady, 4, 2)
+    assert check.verdict is verdict, check
 
 
 def test_captures_are_kept_as_they_came(context: Context, tmp_path: Path) -> None:

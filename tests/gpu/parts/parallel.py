@@ -44,18 +44,17 @@ def trees(context: Context, kind: str) -> tuple[list[Check], dict[str, Json]]:
         client.set_state(speculation=0)
     long = one.generate_all(prompts, tokens + 2 * BLOCK, 8)
     plain = [answer.ids[:tokens] for answer in long]
-    name, count = f"{target} over {context.gpus} GPUs", len(prompts)
+    name = f"{target} over {context.gpus} GPUs"
     here = many.generate_all(prompts, tokens, 8)
     checks = [variety(long)]
-    said = f"{_alike(plain, here)} of {count} equal"
-    checks.append(shown(f"{name}: plain decoding in fp32, equal to one GPU's", said))
+    checks.append(_plain_over_ranks(name, plain, here))
     table = tuned_table(prompts, [answer.ids for answer in long], SLOTS, COMMIT, budget=BUDGET, topk=TOPK, tokens=tokens)
     for server in (f"{kind}-one", f"{kind}-many"):
         # Nothing runs now, so all ranks meet the new table at the same round.
         table.save(table_path(context.store, server))
     data: dict[str, Json] = {"gpus": context.gpus}
     for budget in BUDGETS:
-        checks += _budget(name, one, many, table, prompts, [answer.ids for answer in here], budget, tokens)
+        checks += _budget(name, one, many, table, prompts, [answer.ids for answer in here], _alike(plain, here), budget, tokens)
         stages = many.states()[0].get("ddtree_round_ms")
         if isinstance(stages, dict):
             data[f"budget_{budget}_ms"] = {stage: round(float(ms), 3) for stage, ms in stages.items()}
@@ -78,9 +77,11 @@ def _budget(
     table: Table,
     prompts: Sequence[Prompt],
     plain: Sequence[tuple[int, ...]],
+    steady: int,
     budget: int,
     tokens: int,
 ) -> list[Check]:
+    """``steady``: answers whose plain text over the ranks is that of one GPU."""
     found: list[list[Answer]] = []
     for client in (one, many):
         client.set_state(speculation=1, speculative_ddtree_budget=budget, speculative_ddtree_topk=TOPK)
@@ -93,7 +94,17 @@ def _budget(
         f"{itself} of {count} equal to plain decoding, {single} to trees on one GPU; verifies of {verifies} answers the same, "
         f"of {exact} as foretold; commit length {commit_length(found[1]):.2f}"
     )
-    return [judged(f"{name}: budget {budget}, greedy fp32", EQUAL, said, itself == single == verifies == count)]
+    # Where plain decoding itself is another text over the ranks, the oracle of one GPU's text is none for it.
+    right = itself == count and min(single, verifies) >= steady
+    target = EQUAL if steady == count else f"all equal to plain decoding, {steady} to one GPU as plain decoding is"
+    return [judged(f"{name}: budget {budget}, greedy fp32", target, said, right)]
+
+
+def _plain_over_ranks(name: str, one: Sequence[tuple[int, ...]], many: Sequence[Answer]) -> Check:
+    """Ranks add in another order than one GPU does, so that a near-tie may be decided otherwise before any tree is built."""
+    same, count = _alike(one, many), len(many)
+    said = f"{same} of {count} equal"
+    return judged(f"{name}: plain decoding in fp32, equal to one GPU's", "9 of 10", said, 10 * same >= 9 * count)
 
 
 def capture(server: Server, folder: Path, state: str) -> list[str]:
