@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from sglang.srt.layers.sampler import top_k_top_p_min_p_sampling_from_probs_torch
-from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
 from sglang.srt.speculative.dflash_info import DFlashVerifyInput
 from torch import Tensor
 
@@ -88,6 +88,58 @@ def _draw(logits: Tensor, sampling_info: Any, width: int, begin: int) -> Tensor:
     # The exponential race: the same distribution as multinomial, without its check on the host.
     race = torch.empty_like(probabilities).exponential_().clamp_min_(torch.finfo(torch.float32).tiny)
     return torch.argmax(probabilities / race, dim=-1)
+
+
+def host_bound(batch: Any, draft_input: Any, block: int) -> tuple[Any, int]:
+    """Lengths that are at least the committed ones, without asking the GPU: per request (or None) and in all."""
+    if batch.seq_lens_cpu is not None:
+        # The host lags behind by one round at most, which commits one block at most.
+        lens = batch.seq_lens_cpu + block
+        return lens, int(lens.sum())
+    if draft_input.reserved_seq_lens_cpu is not None:
+        return draft_input.reserved_seq_lens_cpu, int(draft_input.reserved_seq_lens_sum)
+    lens = batch.seq_lens.to("cpu")
+    return lens, int(lens.sum())
+
+
+def mask_buffer(attn_backend: Any, bs: int, width: int, bound: tuple[Any, int], device: Any) -> Tensor:
+    """Where the tree mask of this round goes: the attention backend's own buffer when a graph may read it."""
+    shared = attn_backend.verify_mask
+    if shared is not None and shared.fits(bs):
+        buffer: Tensor = shared.buffer
+        return buffer
+    return torch.empty((width * (bound[1] + bs * width),), dtype=torch.uint8, device=device)
+
+
+def verify(
+    target_worker: Any,
+    batch: Any,
+    tokens: Tensor,
+    positions: Tensor,
+    slots: Tensor,
+    mask: Tensor,
+    width: int,
+    bound: tuple[Any, int],
+) -> tuple[Any, bool]:
+    """The target's pass over all nodes: logits and features of every row, and whether a graph ran."""
+    verify_input = TreeVerifyInput(
+        draft_token=tokens.reshape(-1),
+        positions=positions.reshape(-1),
+        draft_token_num=width,
+        custom_mask=mask,
+        capture_hidden_mode=CaptureHiddenMode.FULL,
+    )
+    batch.out_cache_loc = slots.reshape(-1)
+    kept = batch.seq_lens_cpu, batch.seq_lens_sum
+    batch.seq_lens_cpu, batch.seq_lens_sum = bound
+    forward_batch, _ = verify_input.prepare_for_verify(batch, target_worker)
+    batch.seq_lens_cpu, batch.seq_lens_sum = kept
+    output = target_worker.forward_batch_generation(
+        batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
+    )
+    if output.logits_output.hidden_states is None:
+        raise RuntimeError("DDTREE needs the target's features from the verify pass, but got none")
+    return output.logits_output, output.can_run_cuda_graph
 
 
 class VerifyGraphs:

@@ -21,6 +21,7 @@ from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 from engine_launch.sglang_plugin import reports, self_test
 from engine_launch.sglang_plugin import scheduler_hooks as hooks
 from engine_launch.sglang_plugin import worker as workers
+from engine_launch.sglang_plugin.batch_sizes import SizeTensors, sizes_of
 from engine_launch.sglang_plugin.draft_pool import RingPlan
 from engine_launch.sglang_plugin.options import Options
 from engine_launch.sglang_plugin.ring import DraftRing
@@ -47,8 +48,6 @@ def scheduler() -> SimpleNamespace:
         _ring=None,
         ring_plan=None,
         draft_model_runner=SimpleNamespace(token_to_kv_pool=SimpleNamespace(size=100, get_kv_size_bytes=lambda: (400, 400))),
-        _counts=None,
-        _counts_key=(),
     )
     reporter = SimpleNamespace(spec_total_num_accept_tokens=7, spec_total_num_forward_ct=3)
     return SimpleNamespace(draft_worker=worker, metrics_reporter=reporter)
@@ -202,15 +201,15 @@ def test_a_prefix_hit_leaves_the_rings_window_to_be_computed(scheduler: SimpleNa
 
 
 def test_sizes_of_a_batch_come_from_the_settings_and_the_requests(scheduler: SimpleNamespace) -> None:
-    worker = scheduler.draft_worker
     customs = (None, {"ddtree_budget": 3, "__req__": object()}, {"speculative": False}, {"ddtree_budget": 999}, "abc")
     reqs = [SimpleNamespace(sampling_params=SimpleNamespace(custom_params=custom)) for custom in customs]
-    sizes = worker._tree_sizes(reqs)
+    sizes = sizes_of(reqs, scheduler.draft_worker.current, scheduler.draft_worker.limits)
     assert sizes == ((16, 4), (3, 4), (0, 4), (16, 4), (16, 4)), "a request that admission refused may be in a batch once more"
-    budgets, topks = worker._size_tensors(sizes)
+    tensors = SizeTensors("cpu")
+    budgets, topks = tensors.of(sizes)
     assert budgets.tolist() == [16, 3, 0, 16, 16]
     assert topks.dtype == torch.int32
-    assert worker._size_tensors(sizes)[0] is budgets, "kept while the batch stays"
+    assert tensors.of(sizes)[0] is budgets, "kept while the batch stays"
 
 
 def test_graph_buffers_are_made_once_and_per_request() -> None:
