@@ -219,23 +219,24 @@ class Canned(Client):
 
 
 @pytest.mark.parametrize(
-    ("plain", "one", "many", "verdict"),
+    ("plain", "steady", "one", "many", "verdict"),
     [
-        ([(1, 2), (3, 4)], [(1, 2), (3, 4)], [(1, 2), (3, 4)], Verdict.MET),
-        ([(1, 2), (3, 5)], [(1, 2), (3, 4)], [(1, 2), (3, 5)], Verdict.MET),
-        ([(1, 2), (3, 5)], [(1, 2), (3, 4)], [(1, 2), (3, 4)], Verdict.MISSED),
-        ([(1, 2), (3, 4)], [(1, 2), (3, 4)], [(1, 2), (3, 5)], Verdict.MISSED),
+        (4, 2, 4, 4, Verdict.MET),
+        (5, 1, 4, 5, Verdict.MET),
+        (5, 1, 4, 4, Verdict.MISSED),
+        (4, 2, 4, 5, Verdict.MISSED),
+        (4, 2, 5, 4, Verdict.MISSED),
     ],
-    ids=["all equal", "plain decoding differs over the ranks", "trees differ from plain decoding there", "trees differ"],
+    ids=["all equal", "plain differs over the ranks", "trees differ from plain there", "trees differ", "trees of one GPU differ"],
 )
 def test_trees_answer_for_trees_and_not_for_the_sum_over_ranks(
-    plain: list[tuple[int, ...]], one: list[tuple[int, ...]], many: list[tuple[int, ...]], verdict: Verdict
+    plain: int, steady: int, one: int, many: int, verdict: Verdict
 ) -> None:
-    clients = [Canned([answer(*ids, verifies=1) for ids in answers]) for answers in (one, many)]
+    """The last token of the second of two answers: plain over the ranks, and trees on one GPU and over the ranks."""
+    single, ranks = (Canned([answer(1, 2, verifies=1), answer(3, last, verifies=1)]) for last in (one, many))
     prompts = [(7, 8), (8, 9)]
-    table = make_table(prompts, one, 3, 0.5)
-    steady = sum(ids == other for ids, other in zip(plain, one, strict=True))
-    (check,) = parallel._budget("x", *clients, table, prompts, plain, steady, 4, 2)
+    table = make_table(prompts, [(1, 2), (3, 4)], 3, 0.5)
+    (check,) = parallel._budget("x", single, ranks, table, prompts, [(1, 2), (3, plain)], steady, 4, 2)
     assert check.verdict is verdict, check
 
 
