@@ -180,7 +180,7 @@ async def open_session(
         transport = LocalTransport(EMBEDDED)
         service = await _local_service(transport, paths, unit or entry.unit or await _find_unit(transport, paths, name))
     embedded = name == EMBEDDED
-    own_engine = embedded and await _runs_embedded_engine(service)
+    own_engine = embedded and await _runs_embedded_engine(service, transport)
     history = open_history(paths.history_file, keep_days=config.sampling.keep_days)
     link = EngineLink(transport)
     sources = Sources(transport, service, link, embedded=own_engine)
@@ -227,18 +227,32 @@ async def _local_service(transport: Transport, paths: Paths, unit: str) -> Proce
     return ProcessService(transport, folder)
 
 
-async def _runs_embedded_engine(service: Service) -> bool:
-    """Whether the unit's command starts the embedded engine. One that cannot be read does not: no server is started unasked."""
-    from .evidence.command import CommandForm, find_engine, flag_value
-    from .knobs import find_knob
+async def _runs_embedded_engine(service: Service, transport: Transport) -> bool:
+    """Whether the unit's command is certain to start the embedded engine. One that cannot be read is not, and neither is one that
+    leaves the choice to the launcher on a machine with a GPU, where that may be SGLang: no server is started unasked."""
+    from engine_launch.spec.checks import EngineKind
+
+    from .evidence.engine_choice import asked_engine
 
     try:
-        command = (await service.configuration()).command
+        asked = asked_engine((await service.configuration()).command)
     except HostError:
         return False
-    engine = find_engine(command)
-    launched = engine is not None and engine.form in (CommandForm.LAUNCHER, CommandForm.LAUNCHER_MODULE)
-    return launched and flag_value(command, find_knob("flag:--engine")).value != "sglang"
+    return asked is EngineKind.EMBEDDED or (asked is EngineKind.AUTO and not await _has_gpu(transport))
+
+
+async def _has_gpu(transport: Transport) -> bool:
+    """Whether a GPU's driver has its device file here; the launcher looks for the same files."""
+    from engine_launch.spec.checks import GPU_DEVICES
+
+    for device in GPU_DEVICES:
+        try:
+            await transport.stat(device)
+        except HostFileError as error:
+            if error.missing:
+                continue
+        return True
+    return False
 
 
 async def _write_embedded_unit(transport: Transport, folder: Path) -> None:

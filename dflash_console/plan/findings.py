@@ -6,8 +6,9 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from engine_launch.spec.checks import EngineKind, check_embedded, check_window, engine_kind
+from engine_launch.spec.checks import EngineKind, check_embedded, check_window
 from engine_launch.spec.flags import FlagError, parse_flags
+from engine_launch.spec.sglang_checks import block_given, check_sglang_flags, read_flags
 
 from ..effective import in_effect
 from ..evidence.command import CommandForm, count_engines, find_engine, flag_value
@@ -18,10 +19,10 @@ from ..evidence.server import Dialect
 from ..formats import size
 from ..knobs import AUTO, KNOBS, PLAIN, Knob, KnobError, Value, find_knob, same_value, show_value
 from ..state import HostState
-from .predict import Wanted, beyond_window
+from .draft_pool import DDTREE, POOL_FLAG, DraftPool, engine_of, pool_of, started_command
+from .predict import Wanted, kept_beyond
 from .records import Change, Finding, KnobChange, Mode, Severity, Survey
 
-DDTREE = "DDTREE"
 DDTREE_FLAGS = "--speculative-ddtree-"
 GPU_LISTED = 4
 """Processes that one finding names."""
@@ -114,14 +115,7 @@ def _flags(case: Case) -> Iterator[Finding]:
     if engine is None or not case.restart:
         return
     if engine.form in (CommandForm.LAUNCHER, CommandForm.LAUNCHER_MODULE):
-        try:
-            parsed = parse_flags(engine.arguments)
-            warnings = check_embedded(parsed) if engine_kind(parsed) is not EngineKind.SGLANG else ()
-        except FlagError as error:
-            yield _error("flag_refused", f"the launcher would refuse this command: {error}")
-            return
-        for text in (*parsed.warnings, *warnings):
-            yield _warning("flag_without_effect", text)
+        yield from _launcher(case, engine.arguments)
         return
     info = case.state.server.value if case.state.server is not None else None
     if info is None:
@@ -135,6 +129,34 @@ def _flags(case: Case) -> Iterator[Finding]:
                 continue
             said = f"this build of {info.engine_name} does not list {knob.flags[0]}: it would refuse to start"
             yield _error("unknown_flag", said, knob.name)
+
+
+def _launcher(case: Case, arguments: Sequence[str]) -> Iterator[Finding]:
+    """The launcher's own checks, which are those of the engine that it will start; where it chooses on its host, and has not been
+    seen to, neither's apply for certain."""
+    engine = engine_of(case.state, case.command)
+    if engine is EngineKind.SGLANG:
+        flags = read_flags(arguments)
+        drafter = case.survey.drafter
+        verdicts = check_sglang_flags(flags, block_given(flags) or (drafter.block_size if drafter is not None else None))
+        errors, warnings = verdicts.errors, verdicts.warnings
+    elif engine is EngineKind.EMBEDDED:
+        errors, warnings = _embedded_flags(arguments)
+    else:
+        return
+    for text in errors:
+        yield _error("flag_refused", f"the launcher would refuse this command: {text}")
+    for text in () if errors else warnings:
+        yield _warning("flag_without_effect", text)
+
+
+def _embedded_flags(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Errors and warnings of the embedded engine's command line."""
+    try:
+        parsed = parse_flags(arguments)
+        return (), (*parsed.warnings, *check_embedded(parsed))
+    except FlagError as error:
+        return (str(error),), ()
 
 
 def _of_tree(knob: Knob, engine: str, algorithm: Value | None) -> Finding:
@@ -294,18 +316,22 @@ def _undo(case: Case) -> Iterator[Finding]:
 
 
 def _memory(case: Case) -> Iterator[Finding]:
-    info = case.state.server.value if case.state.server is not None else None
-    if info is None or info.dialect not in (Dialect.STOCK, Dialect.FORK) or "draft_window" not in case.change.settings:
+    """A draft window on SGLang's own pool, which has a row for every token whatever the window is."""
+    if case.state.server is None or "draft_window" not in case.change.settings or "draft_window" in case.hot_refusals:
         return
-    window = case.wanted.value("draft_window")
-    if "draft_window" in case.hot_refusals or not isinstance(window, int):
+    window, algorithm = case.wanted.value("draft_window"), case.wanted.value("algorithm")
+    # A change while it runs leaves the pool of its start.
+    command = case.command if case.restart else started_command(case.state)
+    if not isinstance(window, int) or pool_of(case.state, command, algorithm) is not DraftPool.STOCK:
         return
     said = "SGLang's pool: the window bounds the drafter's attention, its memory is not freed"
-    if (beyond := beyond_window(case.wanted, case.survey, window)) is not None:
-        kept, context = beyond
-        if kept == 0:
+    if (kept := kept_beyond(case.wanted, case.survey, window)) is not None:
+        beyond, context = kept
+        if beyond == 0:
             return
-        said += f": {size(kept)} for a request of {context:,} tokens stay allocated"
+        said += f": {size(beyond)} for a request of {context:,} tokens stay allocated"
+    if algorithm == DDTREE:
+        said += f". A start with {POOL_FLAG} ring has room for the window alone"
     yield _info("memory_not_freed", said, "draft_window")
 
 

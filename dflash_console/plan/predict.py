@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from engine_launch.spec.drafter_config import DrafterConfig
-from engine_launch.spec.kv import draft_kv_bytes
 
 from ..effective import UNGIVEN, configured, in_effect
-from ..evidence.command import command_reading
+from ..evidence.command import command_reading, flag_value
 from ..evidence.reading import Known
 from ..evidence.server import server_reading
-from ..knobs import CONFIG, KNOBS, OFF, PLAIN, Value
+from ..knobs import KNOBS, OFF, PLAIN, Value
 from ..state import HostState
+from .draft_pool import DraftPool, DraftSettings, beyond_window, draft_bytes, pool_of, started_command
 from .records import Predictions, Survey
 
 RESTART_STAGES = ("restart", "process up", "weights", "draft runner", "KV pool", "graphs", "ready", "prompt")
@@ -55,16 +55,17 @@ def predict(wanted: Wanted, survey: Survey) -> Predictions:
     context, requests = _limit(state, "context_length", wanted), _limit(state, "max_running_requests", wanted)
     per_request = now = None
     if drafter is not None and context is not None and wanted.value("algorithm") not in (None, PLAIN):
-        size = _element_bytes(state)
-        per_request = _draft_bytes(drafter, context, wanted.value("layers_window"), wanted.value("draft_window"), size)
+        element = _element_bytes(state)
+        per_request = draft_bytes(drafter, context, _settings_after(wanted, drafter), element)
         if _now(state, "algorithm") != PLAIN:
-            now = _draft_bytes(drafter, context, _now(state, "layers_window"), _now(state, "draft_window"), size)
+            now = draft_bytes(drafter, context, _settings_now(wanted, drafter), element)
+    total = per_request * requests if per_request is not None and requests is not None else None
     verify_width = _verify_width(wanted, drafter)
     return Predictions(
         verify_width=verify_width,
         verify_ms=_verify_ms(state, verify_width),
         draft_kv_bytes_per_request=per_request,
-        draft_kv_bytes_total=per_request * requests if per_request is not None and requests is not None else None,
+        draft_kv_bytes_total=total,
         draft_kv_bytes_now=now,
         context=context,
         requests=requests,
@@ -73,16 +74,13 @@ def predict(wanted: Wanted, survey: Survey) -> Predictions:
     )
 
 
-def beyond_window(wanted: Wanted, survey: Survey, window: int) -> tuple[int, int] | None:
-    """Bytes of one request's draft keys and values that lie before a draft window, in all layers, and its context in tokens.
-
-    It is the memory that a pool with a row for every token keeps. ``None`` = too little is known.
-    """
+def kept_beyond(wanted: Wanted, survey: Survey, window: int) -> tuple[int, int] | None:
+    """Bytes of one request's draft keys and values before a draft window, which SGLang's own pool keeps, and the tokens of that
+    request. ``None`` = too little is known."""
     context = _limit(wanted.state, "context_length", wanted)
     if survey.drafter is None or context is None:
         return None
-    per_token = survey.drafter.num_layers * survey.drafter.kv_bytes_per_token_and_layer(_element_bytes(wanted.state))
-    return max(0, context - window) * per_token, context
+    return beyond_window(survey.drafter, context, window, _element_bytes(wanted.state)), context
 
 
 def undo_after(survey: Survey, predictions: Predictions) -> int:
@@ -113,15 +111,29 @@ def _verify_ms(state: HostState, rows: int | None) -> float | None:
     return None
 
 
-def _draft_bytes(drafter: DrafterConfig, context: int, layers: Value | None, window: Value | None, size: int) -> int:
-    trained = drafter.sliding_window or 0
-    return draft_kv_bytes(
-        drafter,
-        context,
-        layers_window=trained if layers in (None, CONFIG) else layers if isinstance(layers, int) else 0,
-        draft_window=window if isinstance(window, int) else 0,
-        dtype_bytes=size,
+def _settings_after(wanted: Wanted, drafter: DrafterConfig) -> DraftSettings:
+    """What will decide about a request's draft memory. A change of the running engine leaves the pool of its start as it is."""
+    if not wanted.restart:
+        now = _settings_now(wanted, drafter)
+        if now.pool is not DraftPool.WINDOWS:
+            return now
+    pool = pool_of(wanted.state, wanted.command, wanted.value("algorithm"))
+    return DraftSettings(
+        pool, wanted.value("layers_window"), wanted.value("draft_window"), _block(wanted.value("block_size"), drafter)
     )
+
+
+def _settings_now(wanted: Wanted, drafter: DrafterConfig) -> DraftSettings:
+    """The same of the engine that runs, by the command that it was started with."""
+    state = wanted.state
+    started = started_command(state)
+    pool = pool_of(state, started, _now(state, "algorithm"))
+    window = flag_value(started, KNOBS["draft_window"]).value if pool is DraftPool.RING else _now(state, "draft_window")
+    return DraftSettings(pool, _now(state, "layers_window"), window, _block(_now(state, "block_size"), drafter))
+
+
+def _block(value: Value | None, drafter: DrafterConfig) -> int:
+    return value if isinstance(value, int) else drafter.block_size
 
 
 def _now(state: HostState, name: str) -> Value | None:

@@ -7,12 +7,9 @@ from pathlib import Path
 
 from engine_launch.commands.output import complain, warn
 from engine_launch.commands.serve_sglang import has_sglang, serve_sglang
-from engine_launch.spec.checks import EngineKind, check_embedded
+from engine_launch.spec.checks import GPU_DEVICES, EngineKind, check_embedded
 from engine_launch.spec.flags import FlagError, parse_flags, read_value, resolve
 from engine_launch.spec.flags_help import serve_help
-
-GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd")
-"""Device files of NVIDIA's and AMD's drivers."""
 
 
 def serve(argv: Sequence[str]) -> int:

@@ -13,6 +13,8 @@ from engine_launch.spec.flags import FlagError, ParsedFlags
 
 SUPPORTED_ALGORITHMS: tuple[str, ...] = ("DFLASH", "DDTREE")
 """What the embedded engine drafts with; without a name it decodes plainly."""
+GPU_DEVICES: tuple[str, ...] = ("/dev/nvidiactl", "/dev/kfd")
+"""Device files of NVIDIA's and AMD's drivers: without either of them ``--engine auto`` is the embedded engine."""
 
 _NEEDS_DRAFTER: tuple[str, ...] = (
     "--speculative-draft-model-path",
@@ -32,10 +34,6 @@ class EngineKind(Enum):
     AUTO = "auto"
     SGLANG = "sglang"
     EMBEDDED = "embedded"
-
-
-def engine_kind(parsed: ParsedFlags) -> EngineKind:
-    return EngineKind(str(parsed.value("--engine")))
 
 
 def algorithm(parsed: ParsedFlags) -> str | None:

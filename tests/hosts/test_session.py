@@ -16,6 +16,8 @@ from dflash_console.hosts.service import RunState
 from dflash_console.hosts.transport import HostError
 from dflash_console.hosts.unit_file import new_unit_file
 from dflash_console.session import EMBEDDED_UNIT, NoSuchHost, SeveralUnits, open_session
+from engine_launch.commands import serve
+from engine_launch.spec.checks import EngineKind
 
 from .conftest import MakeUnit
 from .sessions import paths_under
@@ -54,18 +56,24 @@ async def test_the_only_unit_is_taken_and_several_have_to_be_chosen_from(make_un
 
 
 @pytest.mark.parametrize(
-    ("command", "embedded"),
+    ("command", "gpu", "embedded"),
     [
-        (("python3", "-m", "engine_launch", "serve", "--port", "1"), True),
-        (("ddtree-launch", "serve", "--engine=embedded", "--port", "1"), True),
-        (("ddtree-launch", "serve", "--engine", "sglang", "--port", "1"), False),
-        (("python3", "-m", "sglang.launch_server", "--model-path", "/models/target", "--port", "1"), False),
-        (("/opt/start.sh",), False),
+        # Without --engine the launcher takes SGLang where it finds it and a GPU.
+        (("python3", "-m", "engine_launch", "serve", "--port", "1"), False, True),
+        (("python3", "-m", "engine_launch", "serve", "--port", "1"), True, False),
+        (("ddtree-launch", "serve", "--engine", "auto", "--port", "1"), False, True),
+        (("ddtree-launch", "serve", "--engine", "auto", "--port", "1"), True, False),
+        (("ddtree-launch", "serve", "--engine=embedded", "--port", "1"), True, True),
+        (("ddtree-launch", "serve", "--engine", "sglang", "--port", "1"), False, False),
+        (("sh", "-c", "ddtree-launch serve --engine $ENGINE --port 1"), False, False),
+        (("python3", "-m", "sglang.launch_server", "--model-path", "/models/target", "--port", "1"), False, False),
+        (("/opt/start.sh",), False, False),
     ],
 )
-async def test_a_unit_of_this_machine_is_the_embedded_engines_only_where_its_command_starts_that(
-    tmp_path: Path, command: tuple[str, ...], embedded: bool
+async def test_a_unit_of_this_machine_is_the_embedded_engines_only_where_its_command_is_certain_to_start_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], gpu: bool, embedded: bool
 ) -> None:
+    monkeypatch.setattr("engine_launch.spec.checks.GPU_DEVICES", (str(tmp_path / "none"), *(["/dev/null"] if gpu else [])))
     paths = paths_under(tmp_path)
     paths.service("gpu").mkdir(parents=True)
     (paths.service("gpu") / "service.toml").write_text(new_unit_file(command, description="test"))
@@ -78,6 +86,32 @@ async def test_a_unit_of_this_machine_is_the_embedded_engines_only_where_its_com
         said = io.StringIO()
         print_status(Output(json_wanted=False, stdout=said), state, live_figures(state), truth_table(state))
         assert ("a small model on this CPU" in said.getvalue(), "(this machine)" in said.getvalue()) == (embedded, not embedded)
+    finally:
+        await session.close()
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("sglang", [False, True])
+@pytest.mark.parametrize("engine", [(), ("--engine", "auto"), ("--engine", "embedded"), ("--engine", "sglang")])
+async def test_what_counts_as_the_embedded_engine_is_what_the_launcher_starts_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: tuple[str, ...], sglang: bool, gpu: bool
+) -> None:
+    devices = (str(tmp_path / "none"), *(["/dev/null"] if gpu else []))
+    for module in ("spec.checks", "commands.serve"):
+        monkeypatch.setattr(f"engine_launch.{module}.GPU_DEVICES", devices)
+    monkeypatch.setattr(serve, "has_sglang", lambda: sglang)
+    paths = paths_under(tmp_path)
+    paths.service("one").mkdir(parents=True)
+    command = ("ddtree-launch", "serve", *engine, "--port", "1")
+    (paths.service("one") / "service.toml").write_text(new_unit_file(command, description="test"))
+    session = await open_session(unit="one", paths=paths)
+    try:
+        kind, _ = serve.split_engine(command[2:])
+        starts = serve.found_engine(kind) is EngineKind.EMBEDDED
+        counts = session.watcher.state.embedded
+        assert starts or not counts, "no server is taken for the embedded engine, nor started unasked"
+        # Whether SGLang is installed beside the unit's launcher is not known to the console.
+        assert counts == starts or (gpu and not sglang and engine in ((), ("--engine", "auto")))
     finally:
         await session.close()
 
