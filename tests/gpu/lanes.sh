@@ -9,7 +9,8 @@
 #   lanes.sh stop          end what still runs
 #
 # STORE (default /tmp/ddtree-gpu) holds everything; DEVICE (default 0) is the one GPU, DEVICES (default 0,1) are all of them.
-# A second "again" beside the first one needs another PORT (default 28000; each of its lanes has the 400 from there).
+# A second "again" beside the first one needs another PORT (default 28000; each of its lanes has the 400 from there), and, to be timed
+# on a GPU of its own without waiting for the others, a file TURNS of its own.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -29,7 +30,7 @@ lane() {
     trap 'rm -f "$work/running/$name"' EXIT
     cd "$root"
     $runner "$parts" --out "$work/results" --logs "$work/logs/$name" --store "$store" --devices "$devices" --first-port "$port" \
-      --turns "$work/turns" --seconds "$seconds" --part-seconds "${PART_SECONDS:-540}" --scale "${SCALE:-1}" \
+      --turns "${TURNS:-$work/turns}" --seconds "$seconds" --part-seconds "${PART_SECONDS:-540}" --scale "${SCALE:-1}" \
       > "$work/logs/$name.log" 2>&1 || true
   ) &
 }
