@@ -7,7 +7,9 @@ Both spellings still mean the block on the command line, as for DFLASH.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from engine_launch.sglang_plugin import gate
@@ -34,7 +36,8 @@ def settle(server_args: Any) -> Limits:
         raise ValueError("--ddtree-self-test is a part of the server's warm-up: leave --skip-server-warmup out.")
     _undo_widening(server_args, options)
     # Block, window, draft backend, running requests: as for DFLASH.
-    _handle_dflash(server_args)
+    with _in_our_name(_handle_dflash.__module__):
+        _handle_dflash(server_args)
     limits = options.resolve(int(server_args.speculative_num_draft_tokens), server_args.speculative_draft_window_size)
     if options.draft_pool == "ring":
         problem = ring_refusal(server_args)
@@ -50,6 +53,25 @@ def settle(server_args: Any) -> Limits:
     return limits
 
 
+@contextlib.contextmanager
+def _in_our_name(logger_name: str) -> Iterator[None]:
+    """Let what SGLang says of DFLASH, in lines of its log and in errors, say DDTREE: nobody has asked for DFLASH."""
+
+    def rename(record: logging.LogRecord) -> bool:
+        if isinstance(record.msg, str):
+            record.msg = record.msg.replace("DFLASH", "DDTREE").replace("dflash speculative", "DDTREE speculative")
+        return True
+
+    logger = logging.getLogger(logger_name)
+    logger.addFilter(rename)
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(str(error).replace("DFLASH", "DDTREE")) from None
+    finally:
+        logger.removeFilter(rename)
+
+
 def block_of(server_args: Any) -> int:
     """The drafter's block in settled arguments."""
     return int(server_args.speculative_dflash_block_size)
@@ -57,6 +79,8 @@ def block_of(server_args: Any) -> int:
 
 def refusal(view: Any, backends: tuple[str | None, str | None]) -> str:
     """Why DDTREE cannot run with these resolved arguments, or an empty text. ``backends``: of prefill and of decode."""
+    if not str(view.device).startswith("cuda"):
+        return f"DDTREE needs a GPU of NVIDIA or AMD (--device cuda), not {view.device}."
     if view.speculative_draft_model_path is None:
         return "DDTREE needs a DFlash drafter: give --speculative-draft-model-path."
     if view.page_size not in (None, 1):
@@ -94,6 +118,7 @@ _UNSUPPORTED: tuple[tuple[str, object, str], ...] = (
     ("enable_pdmux", False, "--enable-pdmux"),
     ("enable_unified_memory", False, "--enable-unified-memory"),
     ("enable_page_major_kv_layout", False, "--enable-page-major-kv-layout"),
+    ("attn_cp_size", 1, "--attn-cp-size"),
     ("dcp_size", 1, "--dcp-size (no tree masks there)"),
     ("pp_size", 1, "--pp-size"),
 )

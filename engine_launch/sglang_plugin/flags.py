@@ -71,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--speculative-ddtree-verify-widths",
-        type=parse_widths,
+        type=_widths,
+        nargs="+",
         default=None,
         metavar="N,N,…",
         help="DDTREE only. Rows of a verify pass (nodes and root) for which CUDA graphs are captured; a smaller tree takes the "
@@ -92,14 +93,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _widths(text: str) -> tuple[int, ...]:
+    """For argparse, which makes a sentence of its own of any other error, with the function's name in it."""
+    try:
+        return parse_widths(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"takes whole numbers, such as 9,17,33, not {text!r}") from None
+
+
 def values(args: argparse.Namespace) -> Options:
     """The flags' values in a parsed command line."""
+    widths = getattr(args, "speculative_ddtree_verify_widths", None)
     return Options(
         budget=getattr(args, "speculative_ddtree_budget", None),
         topk=getattr(args, "speculative_ddtree_topk", None),
         max_budget=getattr(args, "speculative_ddtree_max_budget", None),
         max_topk=getattr(args, "speculative_ddtree_max_topk", None),
-        widths=getattr(args, "speculative_ddtree_verify_widths", None),
+        widths=None if widths is None else tuple(sorted({width for group in widths for width in group})),
         self_test=bool(getattr(args, "ddtree_self_test", False)),
         draft_pool=getattr(args, "speculative_ddtree_draft_pool", None),
     )
@@ -116,7 +126,8 @@ def _take_values(original: Callable[..., Any], cls: type, args: argparse.Namespa
         options.store()
     elif options != Options():
         _logger.warning(
-            "--speculative-ddtree-* has no effect with speculative_algorithm=%s (DDTREE only).",
+            "%s has no effect with speculative_algorithm=%s (DDTREE only).",
+            "--ddtree-self-test" if options == Options(self_test=True) else "--speculative-ddtree-*",
             getattr(args, "speculative_algorithm", None),
         )
     server_args = original(cls, args)

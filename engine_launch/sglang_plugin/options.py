@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 
 ENVIRONMENT = "DDTREE_SGLANG_OPTIONS"
 DEFAULT_BUDGET = 8
@@ -76,6 +77,7 @@ class Options:
         Raises:
             OptionError: a number is out of bounds, or two contradict each other.
         """
+        _within("the drafter's block (--speculative-num-draft-tokens, or its config.json)", block, 2, MAX_BUDGET + 1)
         budget = DEFAULT_BUDGET if self.budget is None else self.budget
         topk = DEFAULT_TOPK if self.topk is None else self.topk
         ceiling = max(budget, DEFAULT_CEILING) if self.max_budget is None else self.max_budget
@@ -104,19 +106,54 @@ class Options:
 
     @classmethod
     def load(cls, environment: Mapping[str, str] = os.environ) -> Options:
-        """The values that a parent left, or none of them."""
-        given = json.loads(environment.get(ENVIRONMENT) or "{}")
+        """The values that a parent left, or that were set for ``sglang.Engine``, which reads no command line; or none of them.
+
+        Raises:
+            OptionError: the variable holds something else.
+        """
+        text = environment.get(ENVIRONMENT) or "{}"
+        try:
+            given = json.loads(text)
+        except ValueError:
+            given = None
+        if not isinstance(given, dict) or not all(_fits(name, value) for name, value in given.items()):
+            kinds = ", ".join(sorted(_KINDS))
+            raise OptionError(
+                f"{ENVIRONMENT} is {text[:200]!r}: it holds DDTREE's flags as a JSON object of numbers and words ({kinds}). "
+                "A server sets it for its own processes: unset it, or correct it."
+            )
         widths = given.pop("widths", None)
         return cls(**given, widths=None if widths is None else tuple(widths))
 
 
+_KINDS: Mapping[str, Callable[[object], bool]] = MappingProxyType(
+    {
+        "budget": lambda value: type(value) is int,
+        "topk": lambda value: type(value) is int,
+        "max_budget": lambda value: type(value) is int,
+        "max_topk": lambda value: type(value) is int,
+        "widths": lambda value: isinstance(value, list) and bool(value) and all(type(item) is int for item in value),
+        "self_test": lambda value: isinstance(value, bool),
+        "draft_pool": lambda value: value in DRAFT_POOLS,
+    }
+)
+
+
+def _fits(name: str, value: object) -> bool:
+    """Whether one entry of the environment's object is an option and of its kind; ``null`` is *not given*."""
+    return name in _KINDS and (_KINDS[name](value) or (value is None and name != "self_test"))
+
+
 def parse_widths(text: str) -> tuple[int, ...]:
-    """``2,9,17`` as numbers.
+    """``2,9,17`` as numbers, ascending.
 
     Raises:
-        ValueError: something in it is no whole number (argparse turns this into its own error).
+        ValueError: something in it is no whole number, or it holds none.
     """
-    return tuple(sorted({int(part) for part in text.replace(" ", ",").split(",") if part}))
+    widths = tuple(sorted({int(part) for part in text.replace(" ", ",").split(",") if part}))
+    if not widths:
+        raise ValueError("no width is given")
+    return widths
 
 
 def _within(what: str, value: int, low: int, high: int) -> None:

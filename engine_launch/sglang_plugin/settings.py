@@ -12,8 +12,12 @@ from engine_launch.sglang_plugin.options import Limits
 
 MAX_WINDOW = 1 << 20
 """Tokens; beyond every context length there is."""
+_SANE = 1 << 53
+"""Numbers beyond it are not written out in a message."""
 REQUEST_KEYS = ("ddtree_budget", "ddtree_topk", "speculative")
 """What ``sampling_params.custom_params`` may hold for DDTREE; other keys are somebody else's."""
+_OURS = ("ddtree", "speculati")
+"""What begins so is meant for DDTREE: the name of a hot setting in the place of a request's, say."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ def change(current: Settings, limits: Limits, name: str, value: float) -> Settin
     """
     if value != value or value in (float("inf"), float("-inf")) or value != int(value):
         raise ValueError(f"{value} is not a whole number")
+    if abs(value) > _SANE:
+        raise ValueError(f"{value:g} is out of all bounds")
     number = int(value)
     if name == "speculation":
         if number not in (0, 1):
@@ -95,6 +101,9 @@ def own(custom: object, current: Settings, limits: Limits) -> tuple[int, int]:
     if custom is not None:
         if not isinstance(custom, Mapping):  # SGLang lets any JSON through to the scheduler
             raise ValueError(f"custom_params is an object, not {type(custom).__name__}")
+        meant = sorted(key for key in custom if isinstance(key, str) and key.startswith(_OURS) and key not in REQUEST_KEYS)
+        if meant:
+            raise ValueError(f"custom_params.{meant[0]} is not known; DDTREE reads {', '.join(REQUEST_KEYS)}")
         for key in REQUEST_KEYS:
             given = custom.get(key)
             if given is None:

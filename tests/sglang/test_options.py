@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 import pytest
 
@@ -56,10 +57,50 @@ def test_values_reach_a_process_that_inherits_the_environment() -> None:
     assert Options.load({}) == Options()
 
 
+@pytest.mark.parametrize("block", [0, 1, 258])
+def test_a_block_has_the_anchor_and_a_position(block: int) -> None:
+    with pytest.raises(OptionError, match=rf"--speculative-num-draft-tokens.* is {block}; 2 to 257"):
+        Options().resolve(block)
+    assert Options().resolve(2).block == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["no JSON", "[1]", "3", '{"budgets": 3}', '{"budget": "16"}', '{"budget": true}', '{"widths": []}', '{"self_test": null}'],
+)
+def test_an_environment_that_holds_something_else_is_named(text: str) -> None:
+    with pytest.raises(OptionError, match=f"{ENVIRONMENT} is .*budget, draft_pool"):
+        Options.load({ENVIRONMENT: text})
+
+
+def test_what_is_not_given_is_left_out_or_null() -> None:
+    assert Options.load({ENVIRONMENT: json.dumps({"budget": 16})}) == Options(budget=16)
+    assert Options.load({ENVIRONMENT: json.dumps({"budget": None, "widths": None})}) == Options()
+
+
 def test_widths_are_a_list_of_numbers() -> None:
     assert parse_widths("17, 9,9") == (9, 17)
-    with pytest.raises(ValueError, match="x"):
-        parse_widths("9,x")
+    for text, words in (("9,x", "x"), ("", "no width"), (" , ", "no width")):
+        with pytest.raises(ValueError, match=words):
+            parse_widths(text)
+
+
+def given(*words: str) -> Options:
+    parser = argparse.ArgumentParser()
+    flags.add_arguments(parser)
+    return flags.values(parser.parse_args(words))
+
+
+@pytest.mark.parametrize("words", [("9,17,33",), ("33", "9", "17"), ("9,17", "33"), ("9, 17, 33",)])
+def test_widths_may_stand_behind_commas_or_blanks(words: tuple[str, ...]) -> None:
+    assert given("--speculative-ddtree-verify-widths", *words).widths == (9, 17, 33)
+
+
+@pytest.mark.parametrize("word", ["9;17", "", "wide"])
+def test_widths_that_are_none_are_refused_in_words(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        given("--speculative-ddtree-verify-widths", word)
+    assert f"takes whole numbers, such as 9,17,33, not {word!r}" in capsys.readouterr().err
 
 
 def test_the_flags_are_read_from_a_command_line() -> None:

@@ -16,6 +16,7 @@ TRITON = ("triton", "triton")
 
 def arguments(**changes: object) -> SimpleNamespace:
     values = {
+        "device": "cuda",
         "speculative_draft_model_path": "drafter",
         "page_size": 1,
         "disaggregation_mode": "null",
@@ -33,6 +34,8 @@ def test_arguments_that_fit_are_not_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"device": "cpu"}, "--device cuda), not cpu"),
+        ({"attn_cp_size": 2}, "--attn-cp-size"),
         ({"speculative_draft_model_path": None}, "--speculative-draft-model-path"),
         ({"page_size": 16}, "--page-size 1, not 16"),
         ({"enable_deterministic_inference": True}, "--enable-deterministic-inference"),

@@ -27,6 +27,7 @@ def test_each_key_changes_its_own_setting() -> None:
         ("speculative_ddtree_budget", 0, "the tree budget is 0"),
         ("speculative_ddtree_budget", 2.5, "not a whole number"),
         ("speculative_ddtree_budget", float("nan"), "not a whole number"),
+        ("speculative_ddtree_budget", 1e308, "1e\\+308 is out of all bounds"),
         ("speculative_ddtree_topk", 9, "1 to 8"),
         ("speculative_draft_window_size", 7, "at least the block size of 8"),
         ("speculative_draft_window_size", -1, "at least the block size of 8"),
@@ -51,13 +52,13 @@ def test_with_a_ring_the_window_may_shrink_and_come_back_but_not_outgrow_it() ->
     ("custom", "expected"),
     [
         (None, (16, 4)),
-        ({"something": "else"}, (16, 4)),
+        ({"something": "else", 7: "seven"}, (16, 4)),
         ({"ddtree_budget": 2}, (2, 4)),
         ({"ddtree_topk": 1, "ddtree_budget": None}, (16, 1)),
         ({"speculative": False, "ddtree_budget": 8}, (0, 4)),
     ],
 )
-def test_a_request_may_bring_its_own(custom: dict[str, object] | None, expected: tuple[int, int]) -> None:
+def test_a_request_may_bring_its_own(custom: dict[object, object] | None, expected: tuple[int, int]) -> None:
     assert settings.own(custom, NOW, LIMITS) == expected
     assert settings.request_refusal(custom, LIMITS) == ""
 
@@ -75,6 +76,9 @@ def test_a_request_may_speculate_while_the_server_does_not() -> None:
         ({"ddtree_budget": True}, "whole number"),
         ({"ddtree_topk": "4"}, "whole number"),
         ({"speculative": "yes"}, "true or false"),
+        ({"ddtree_budgets": 4}, "ddtree_budgets is not known; DDTREE reads ddtree_budget, ddtree_topk, speculative"),
+        ({"speculation": False}, "speculation is not known"),
+        ({"speculative_ddtree_topk": 2}, "speculative_ddtree_topk is not known"),
         ("ddtree_budget", "an object, not str"),
         ([], "an object, not list"),
         (True, "an object, not bool"),

@@ -64,6 +64,9 @@ REFUSED = (
     (("--speculative-ddtree-budget", "64", "--speculative-ddtree-max-budget", "32"), "max-budget 32"),
     (("--speculative-accept-threshold-single", "0.5"), "--speculative-accept-threshold-single"),
     (("--ddtree-self-test", "--skip-server-warmup"), "--skip-server-warmup"),
+    (("--speculative-num-draft-tokens", "1"), "the drafter's block"),
+    (("--speculative-num-draft-tokens", "16", "--speculative-dflash-block-size", "8"), "For DDTREE they must match"),
+    (("--attn-cp-size", "2", "--tp-size", "2"), "--attn-cp-size"),
     (("--speculative-ddtree-draft-pool", "ring"), "ring needs --speculative-draft-window-size"),
 )
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -71,6 +74,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "chain with a tree's flag": ("--speculative-algorithm", "DFLASH", "--speculative-ddtree-budget", "16"),
     "n-grams with a window": ("--speculative-algorithm", "NGRAM", "--speculative-draft-window-size", "512"),
     **{words: (*DDTREE, *flags) for flags, words in REFUSED},
+    "tree with another's flags": (*DDTREE, "--speculative-num-steps", "3", "--enable-mixed-chunk"),
     "tree": ("--speculative-algorithm", "ddtree", "--speculative-ddtree-budget", "16", "--speculative-draft-window-size", "512"),
 }
 """In this order, because what a start with DDTREE has put in place stays for the rest of a process."""
@@ -116,6 +120,13 @@ def test_ddtree_reserves_the_trees_width_and_keeps_the_drafters_block(said: dict
     assert tree["front"] is True
     assert not [line for line in tree["lines"] if "no effect" in line]
     assert [line for line in said["n-grams with a window"]["lines"] if "no effect" in line], "SGLang still warns others"
+
+
+def test_what_sglang_says_of_such_flags_names_ddtree(said: dict[str, dict[str, Any]]) -> None:
+    lines = said["tree with another's flags"]["lines"]
+    assert [line for line in lines if line.startswith("DDTREE only supports speculative_num_steps == 1")]
+    assert [line for line in lines if "because of using DDTREE speculative decoding" in line]
+    assert not [line for line in lines if "dflash" in line.lower()]
 
 
 def test_stock_dflash_is_untouched(said: dict[str, dict[str, Any]]) -> None:
