@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from ..evidence.command import find_engine
-from ..hosts.address import engine_address
-from ..hosts.listener import Listener, listener_of
 from ..hosts.service import RunState, ServiceConfig
+from ..hosts.stranger import stranger_beside
 from ..hosts.transport import HostError, Transport
 from ..session import HostSession
 
 
 async def answered_by_another(transport: Transport, config: ServiceConfig, main_pid: int) -> str:
     """Why an answer on the engine's port is not the engine's, in words; empty when it is, or when that cannot be seen."""
-    command = config.loaded if config.loaded is not None else config.command
-    address, engine = engine_address(command), find_engine(command)
-    if address is None or engine is None or engine.container:
-        return ""
-    if await listener_of(transport, address.host, address.port, main_pid) is not Listener.OTHER:
-        return ""
-    return f"another program listens on port {address.port} and answers in the engine's place"
+    found = await stranger_beside(transport, config, main_pid)
+    return found.sentence if found is not None else ""
 
 
 async def require_own_answers(session: HostSession) -> None:

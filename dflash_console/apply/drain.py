@@ -10,6 +10,7 @@ from ..evidence.server import parse_loads
 from ..hosts.http import EngineHttp, EngineHttpError
 from ..hosts.transport import HostError
 from ..session import HostSession
+from .answering import require_own_answers
 from .operation import StageNotes
 from .records import StageFailed, Verdict
 
@@ -33,6 +34,11 @@ async def drain(session: HostSession, notes: StageNotes, timeout: float) -> None
         StageFailed: they cannot be counted, or some still run when the time is up.
     """
     until = time.monotonic() + timeout
+    try:
+        # The requests of another program on the port are none of this engine's.
+        await require_own_answers(session)
+    except HostError as error:
+        raise StageFailed(Verdict.NOT_READY, f"running requests cannot be counted, so not drained: {error}") from error
     while True:
         try:
             running = await running_requests(await session.engine())

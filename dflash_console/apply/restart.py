@@ -17,6 +17,7 @@ from ..knobs import KNOBS, PLAIN, Source, find_knob
 from ..plan import Plan
 from ..proof import KnobProof, Proof, StartEvidence, prove
 from ..session import HostSession
+from .answering import answered_by_another
 from .confirmed import ConfirmedStore
 from .drain import drain
 from .follow import StartFollower
@@ -260,12 +261,20 @@ class RestartApply:
     async def _prompt(self) -> None:
         async with self._operation.stage("prompt", Verdict.BAD_ANSWER) as notes:
             answer = await self._patience.ask_engine(self._answer)
+            if stranger := await self._patience.ask(self._answered_by_another):
+                raise StageFailed(Verdict.BAD_ANSWER, stranger)
             notes.evidence = f"{answer.completion_tokens} tokens in {answer.seconds:.1f} s"
             if answer.verify_calls:
                 notes.evidence += f", {answer.verify_calls} verifies"
 
     async def _answer(self) -> ProbeAnswer:
         return await (await self._session.engine()).generate(timeout=self._timeouts.prompt)
+
+    async def _answered_by_another(self) -> str:
+        """Why the answer is not this start's, in words; empty when it is, or when that cannot be seen."""
+        session = self._session
+        state, config = await session.service.state(), await session.service.configuration()
+        return "" if state.main_pid is None else await answered_by_another(session.transport, config, state.main_pid)
 
     async def _truth(self, follower: StartFollower, argv: Sequence[str]) -> None:
         async with self._operation.stage("truth", Verdict.NOT_READY) as notes:

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 
 from ..evidence.metrics_text import MetricsSample, parse_metrics
 from ..evidence.server import Dialect, parse_server_info
-from ..firing import fire
+from ..firing import fire, own_engine
+from ..hosts.http import EngineHttp
 from ..hosts.transport import HostError
 from ..knobs import PLAIN, KnobError, Value, find_knob, parse_settings
 from ..load.client import NOTICE_S
@@ -137,13 +138,14 @@ async def _fire(context: Context, requests: tuple[PromptRequest, ...], first_tok
 
     interrupted = False
     async with context.session() as session:
+        engine = await own_engine(session)
         if requests and requests[0].custom_params:
-            await check_settings_taken(session)
+            await check_settings_taken(engine)
         before = await _counters(session) if requests and requests[0].endpoint is Endpoint.CHAT else None
         started = time.perf_counter()
         try:
             async with show.silence_told():
-                await fire(session, requests, show.chunk, done, first_token_s=first_token_s)
+                await fire(session, requests, show.chunk, done, first_token_s=first_token_s, engine=engine)
         except asyncio.CancelledError:
             interrupted = True
         wall_s = time.perf_counter() - started
@@ -169,14 +171,14 @@ async def _fire(context: Context, requests: tuple[PromptRequest, ...], first_tok
     return ExitCode.FINE
 
 
-async def check_settings_taken(session: HostSession) -> None:
+async def check_settings_taken(engine: EngineHttp) -> None:
     """Stock SGLang takes any ``custom_params`` and ignores those that it does not know: what came of them would be mistaken for
     an answer with the settings asked for.
 
     Raises:
         HostError: the engine is such a server, or does not answer.
     """
-    info = parse_server_info(await (await session.engine()).server_info())
+    info = parse_server_info(await engine.server_info())
     if info.dialect is Dialect.STOCK:
         raise HostError(
             f"{info.engine_name} takes no settings for one request and would ignore them without a word: change the engine with "

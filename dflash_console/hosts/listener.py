@@ -12,10 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from ..evidence.secrets import mask_argv
+from ..evidence.terminal_text import clean_line
 from ..evidence.values import whole
+from ..formats import shorten
 from .proc_table import ProcessTable, read_processes
 from .transport import HostError, Transport
 
+COMMAND_WIDTH = 160
+"""Characters of a holder's command line that are shown."""
 _LISTEN = "0A"
 _CONTAINER_CLIENTS = frozenset({"docker", "podman", "nerdctl"})
 """Programs that ask a daemon, or a process of its own, to run the engine: what listens is not their child."""
@@ -80,6 +85,8 @@ class PortHolder:
     uids: frozenset[int]
     words: str
     """For a sentence: ``pid 4021 (python3, prod-sgl.service)``."""
+    command: str = ""
+    """How the first of them was started, with secrets masked, in one line; empty where that cannot be seen."""
 
 
 async def listener_of(transport: Transport, address: str, port: int, main_pid: int) -> Listener:
@@ -87,17 +94,23 @@ async def listener_of(transport: Transport, address: str, port: int, main_pid: i
 
     Never raises: what cannot be seen is :attr:`Listener.UNKNOWN`.
     """
+    return (await look_at_port(transport, address, port, main_pid))[0]
+
+
+async def look_at_port(transport: Transport, address: str, port: int, main_pid: int) -> tuple[Listener, PortHolder | None]:
+    """As :func:`listener_of`; and who it is, where it is another program. Never raises."""
     try:
         sockets = await _listening(transport, address, port)
         if not sockets:
-            return Listener.UNKNOWN
+            return Listener.UNKNOWN, None
         holders = await _holders(transport, sockets)
         if all(main_pid in holders[socket.inode] for socket in sockets):
-            return Listener.OURS
+            return Listener.OURS, None
         table = await read_processes(transport)
-        return await _judge(transport, sockets, holders, table, main_pid)
+        found = await _judge(transport, sockets, holders, table, main_pid)
+        return found, _holder(sockets, holders, table) if found is Listener.OTHER else None
     except HostError:
-        return Listener.UNKNOWN
+        return Listener.UNKNOWN, None
 
 
 async def _judge(
@@ -127,13 +140,19 @@ async def port_holder(transport: Transport, address: str, port: int) -> PortHold
     if not sockets:
         return None
     holders = await _holders(transport, sockets)
+    return _holder(sockets, holders, await read_processes(transport) if any(holders.values()) else None)
+
+
+def _holder(sockets: set[ListeningSocket], holders: dict[int, set[int]], table: ProcessTable | None) -> PortHolder:
     pids = frozenset(pid for found in holders.values() for pid in found)
     uids = frozenset(socket.uid for socket in sockets if socket.uid is not None)
-    if not pids:
+    if not pids or table is None:
         users = ", ".join(str(uid) for uid in sorted(uids))
         return PortHolder(pids, uids, f"a program of the user with number {users}, which this user may not look into")
-    table = await read_processes(transport)
-    return PortHolder(pids, uids, ", ".join(table.named(pid) for pid in sorted(pids)[:3]))
+    first = table.processes.get(min(pids))
+    command = clean_line(" ".join(mask_argv(first.argv))) if first is not None else ""
+    named = ", ".join(table.named(pid) for pid in sorted(pids)[:3])
+    return PortHolder(pids, uids, named, shorten(command, COMMAND_WIDTH))
 
 
 async def _listening(transport: Transport, address: str, port: int) -> set[ListeningSocket]:

@@ -175,10 +175,14 @@ class SessionLink:
             raise LinkError(str(error)) from None
 
     async def verifies(self, limit: int) -> tuple[VerifyPicture, ...]:
+        from ..firing import own_engine
         from .tree import PictureError, read_pictures
 
         try:
-            engine = await self._session.engine()
+            engine = await own_engine(self._session)
+        except HostError as error:
+            raise LinkError(str(error)) from None
+        try:
             return read_pictures(json.loads(await engine.rounds(limit)))
         except HostError as error:
             raise LinkError(f"This engine keeps no record of its verifies: {error}") from None

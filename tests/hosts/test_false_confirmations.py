@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -17,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dflash_console.apply import ApplyResult, StageEvent, StageStatus, Verdict, apply_plan, start_service
+from dflash_console.apply import ApplyResult, StageEvent, StageStatus, Verdict, apply_plan, start_service, stop_service
 from dflash_console.drift import DriftKind, TruthRow, truth_table
 from dflash_console.drift import Verdict as RowVerdict
 from dflash_console.hosts.listener import Listener, listener_of, parse_listeners
@@ -116,6 +117,33 @@ async def test_a_hot_change_that_only_another_engine_reports_is_not_confirmed(
         assert (result.confirmed, result.verdict) == (False, Verdict.ROLLBACK_FAILED), result.reason
         assert stage(result, "prompt").status is StageStatus.FAILED
         assert result.reason.count("another program listens on port") == 2
+
+
+async def test_a_start_whose_prompt_another_engine_answered_is_not_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        with ExitStack() as others:
+
+            def swap(event: StageEvent) -> None:
+                if event.stage.name == "ready" and event.stage.status is StageStatus.DONE:
+                    pid = json.loads((unit.folder / "state.json").read_bytes())["main"]["pid"]
+                    give_up_port(pid, unit.port)
+                    others.enter_context(another_engine(unit.port, 8))
+
+            result = await start_service(session, timeouts=FAST, on_event=swap)
+        assert (result.confirmed, result.verdict) == (False, Verdict.BAD_ANSWER), result.reason
+        assert "another program listens on port" in result.reason
+
+
+async def test_the_requests_of_another_engine_on_the_port_are_not_waited_for(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        await started(session)
+        give_up_port(await main_pid(session), unit.port)
+        with another_engine(unit.port, 8):
+            result = await stop_service(session, drain=True, timeouts=FAST)
+        assert (result.confirmed, result.verdict) == (False, Verdict.NOT_READY), result.reason
+        assert "running requests cannot be counted, so not drained: another program listens on port" in result.reason
 
 
 async def test_a_start_with_another_command_than_the_planned_one_is_not_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 from dflash_console.commands.options import PromptOptions
 from dflash_console.commands.outcome import ExitCode, UsageError
 from dflash_console.commands.prompt import build_requests, check_settings_taken, figures, record_json
+from dflash_console.hosts.http import EngineHttp
 from dflash_console.hosts.transport import HostError
 from dflash_console.load.records import CommitSource, RequestRecord, SpeedSource
 from dflash_console.load.request import Endpoint, request_body
-from dflash_console.session import HostSession
 
 CAPTURES = Path(__file__).parent.parent / "fixtures" / "captures"
 
@@ -51,16 +51,12 @@ async def test_settings_of_a_request_are_refused_for_a_server_that_would_ignore_
         async def server_info(self) -> bytes:
             return (CAPTURES / report).read_bytes() if report.endswith(".json") else report.encode()
 
-    class Session:
-        async def engine(self) -> Engine:
-            return Engine()
-
-    session = cast(HostSession, Session())
+    engine = cast(EngineHttp, Engine())
     if not refused:
-        await check_settings_taken(session)
+        await check_settings_taken(engine)
         return
     with pytest.raises(HostError, match=r"SGLang 0\.5\.17 takes no settings for one request and would ignore them"):
-        await check_settings_taken(session)
+        await check_settings_taken(engine)
 
 
 def test_a_suite_is_fired_whole_as_often_as_copies_are_wanted() -> None:
