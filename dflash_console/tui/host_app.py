@@ -151,12 +151,12 @@ class HostApp(ChangingApp):
     def on_stage_arrived(self, message: messages.StageArrived) -> None:
         if not self.screen_stack:
             return
-        message.operations.stage_arrived(message.event)
+        message.operations.stage_arrived(message.course, message.event)
 
     def on_operation_ended(self, message: messages.OperationEnded) -> None:
         if not self.screen_stack:
             return
-        message.operations.ended(message.result, message.sentence)
+        message.operations.ended(message.course, message.result, message.sentence)
         if message.operations.elsewhere:
             begin(self, message.operations.close_left(), "leaving a host", group="leave")
         self.show_header()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..load.records import Chunk, RequestRecord
     from ..plan import Plan
     from ..state import HostState
+    from .course import Course
     from .link import Past
     from .operations import Operations
     from .watching import Watching
@@ -96,20 +97,22 @@ class PlanFailed(Message):
 
 
 class StageArrived(Message):
-    """A stage of the running operation began, went on or ended."""
+    """A stage of an operation began, went on or ended."""
 
-    def __init__(self, event: StageEvent, operations: Operations) -> None:
+    def __init__(self, operations: Operations, course: Course, event: StageEvent) -> None:
         super().__init__()
-        self.event = event
         self.operations = operations
+        self.course = course
+        self.event = event
 
 
 class OperationEnded(Message):
-    """The running operation ended, with its result or with a sentence."""
+    """An operation ended, with its result or with a sentence."""
 
-    def __init__(self, operations: Operations, result: ApplyResult | None, sentence: str = "") -> None:
+    def __init__(self, operations: Operations, course: Course, result: ApplyResult | None, sentence: str = "") -> None:
         super().__init__()
         self.operations = operations
+        self.course = course
         self.result = result
         self.sentence = sentence
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..apply.records import ApplyResult, StageEvent
     from ..knobs import Value
     from ..plan import Mode, Plan
+    from .course import Course
     from .host_app import HostApp
     from .link import HostLink, OnStage
     from .screens.apply import ApplyScreen
@@ -39,9 +40,11 @@ class Operations:
         self._watching = app.watching
         """The host that this is about, which may not be the one on the screen any more."""
         self._worker: Worker[None] | None = None
-        self._view: ApplyScreen | None = None
+        self._course: Course | None = None
+        """The operation that runs, or ran last."""
+        self._screen: ApplyScreen | None = None
+        """What shows it, or showed it last."""
         self._quiet = False
-        self._host = ""
 
     # Asking
 
@@ -94,7 +97,8 @@ class Operations:
         self._app.push_screen(PlanScreen(plan, None, running=running), self._accepted)
 
     def _accepted(self, answer: tuple[Plan, ApplyChoices] | None) -> None:
-        link = self._app.link
+        # What may be changed is asked again: something else may have begun since the plan was shown.
+        link = None if answer is None else self._may_change()
         if answer is None or link is None:
             return
         plan, choices = answer
@@ -159,65 +163,79 @@ class Operations:
     # Carrying out
 
     def _begin(self, word: str, operate: Callable[[OnStage], Awaitable[ApplyResult]], *, quiet: bool = False) -> None:
-        from .screens.apply import ApplyScreen
+        from .course import Course
 
         state = self._app.model.state
-        host = self._host = "" if state is None else state.host
+        course = Course(word, "" if state is None else state.host)
+        self._course, self._screen, self._quiet = course, None, quiet
         self._model.busy = word
         self._show_busy()
-        self._quiet = quiet
-        self._view = ApplyScreen(word, host)
-        self._worker = begin(self._app, self._operate(operate), word, group="operation")
+        self._worker = begin(self._app, self._operate(course, operate), word, group="operation")
         if not quiet:
             self.show()
 
-    async def _operate(self, operate: Callable[[OnStage], Awaitable[ApplyResult]]) -> None:
+    async def _operate(self, course: Course, operate: Callable[[OnStage], Awaitable[ApplyResult]]) -> None:
         def stage(event: StageEvent) -> None:
-            self._app.post_message(messages.StageArrived(event, self))
+            self._app.post_message(messages.StageArrived(self, course, event))
 
         try:
             result = await operate(stage)
         except LinkError as error:
-            self._app.post_message(messages.OperationEnded(self, None, str(error)))
+            self._app.post_message(messages.OperationEnded(self, course, None, str(error)))
         except Exception as error:
             # Whatever it was, an operation that is over must not stand as under way for ever.
             sentence = f"an error of the console's own ended it ({type(error).__name__}); the operation's journal is on disk"
-            self._app.post_message(messages.OperationEnded(self, None, sentence))
+            self._app.post_message(messages.OperationEnded(self, course, None, sentence))
             raise
         else:
-            self._app.post_message(messages.OperationEnded(self, result))
+            self._app.post_message(messages.OperationEnded(self, course, result))
 
     def show(self) -> None:
         """Open the stages of the operation that runs, or ran last."""
-        if self._view is not None and self._view not in self._app.screen_stack:
-            self._app.push_screen(self._view)
+        from .screens.apply import ApplyScreen
+
+        if self._course is not None and not self._shown:
+            # One that was closed is not opened again: its timers are stopped for good, the one that repaints it among them.
+            self._screen = ApplyScreen(self._course)
+            self._app.push_screen(self._screen)
+
+    @property
+    def _shown(self) -> bool:
+        return self._screen is not None and self._screen in self._app.screen_stack
 
     def stop_waiting(self) -> None:
         """Cancel: what was asked of the host goes on there; the operation's journal stays for the next start."""
-        if self._worker is not None:
+        if self._worker is not None and self._course is not None:
             self._worker.cancel()
-            self._app.post_message(messages.OperationEnded(self, None, "stopped waiting; the operation's journal is on disk"))
+            words = "stopped waiting; the operation's journal is on disk"
+            self._app.post_message(messages.OperationEnded(self, self._course, None, words))
 
-    def stage_arrived(self, event: StageEvent) -> None:
-        if self._view is not None:
-            self._view.take_stage(event)
+    def stage_arrived(self, course: Course, event: StageEvent) -> None:
+        """Show a stage, unless its operation is over already."""
+        if not course.over:
+            course.take_stage(event)
+            self._course_moved()
 
-    def ended(self, result: ApplyResult | None, sentence: str) -> None:
-        """The operation is over: say how, and forget the edits that are in effect now."""
+    def _course_moved(self) -> None:
+        if self._screen is not None and self._shown:
+            self._screen.course_moved()
+
+    def ended(self, course: Course, result: ApplyResult | None, sentence: str) -> None:
+        """The operation is over: say how. The first end counts: one may come by itself while the user stops waiting for it."""
+        if course.over:
+            return
         app = self._app
+        course.take_result(result, sentence)
         self._model.busy = ""
-        self._show_busy()
         self._worker = None
-        if self._view is not None:
-            self._view.take_result(result, sentence)
-        good = result is not None and result.good
-        if self._quiet and not good and not self.elsewhere:
+        self._show_busy()
+        self._course_moved()
+        if self._quiet and not course.good and not self.elsewhere:
             self.show()
-        visible = self._view is not None and self._view in app.screen_stack
-        if not visible:
+        if not self._shown:
             words = sentence if result is None else result.words
-            title = self._host if self.elsewhere else ""
-            app.notify(words, title=title, severity="information" if good else "error", timeout=8, markup=False)
+            title = course.host if self.elsewhere else ""
+            app.notify(words, title=title, severity="information" if course.good else "error", timeout=8, markup=False)
 
     def _show_busy(self) -> None:
         """What runs, or has ended, shows at once in the header and in the screen that is open, not with the next snapshot."""
@@ -238,7 +256,7 @@ class Operations:
     @property
     def words(self) -> str:
         """``applying on gpu-a``."""
-        return f"{self._model.busy} on {self._host}"
+        return "" if self._course is None else f"{self._course.word} on {self._course.host}"
 
     async def close_left(self) -> None:
         """Close a host that was left while its operation ran."""

@@ -1,4 +1,4 @@
-"""When the console itself fails, and when stages arrive while no screen shows them."""
+"""When the console itself fails."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_console.apply import ApplyResult, Stage, StageEvent, StageStatus
+from dflash_console.apply import ApplyResult
 from dflash_console.load.client import OnChunk, OnDone
 from dflash_console.load.records import RequestRecord
 from dflash_console.load.request import PromptRequest
@@ -19,8 +19,6 @@ from dflash_console.tui.widgets.prompt_dock import PromptDock
 
 from .driving import notices, running, until
 from .support import RecordedLink, state
-
-EVENT = StageEvent("op", Stage("restart", StageStatus.RUNNING), ("restart", "ready"), 1.0)
 
 
 def console(crashes: Path | None = None, link: RecordedLink | None = None) -> ConsoleApp:
@@ -34,32 +32,6 @@ def console(crashes: Path | None = None, link: RecordedLink | None = None) -> Co
 
 def list_reports(folder: Path) -> list[Path]:
     return list(folder.glob("*.txt"))
-
-
-async def test_a_stage_that_arrives_before_the_screen_has_its_parts_is_shown_once_it_has_them() -> None:
-    app = console()
-    async with running(app) as pilot:
-        screen = ApplyScreen("apply", "embedded")
-        screen.take_stage(EVENT)
-        app.push_screen(screen)
-        screen.take_stage(EVENT)
-        await pilot.pause()
-        assert "restart" in screen.text
-
-
-async def test_a_stage_that_arrives_after_the_screen_was_closed_changes_nothing() -> None:
-    app = console()
-    async with running(app) as pilot:
-        screen = ApplyScreen("apply", "embedded")
-        app.push_screen(screen)
-        await pilot.pause()
-        screen.dismiss(None)
-        screen.take_stage(EVENT)
-        await pilot.pause()
-        screen.take_stage(EVENT)
-        screen.take_result(None, "over")
-        await pilot.pause()
-        assert not isinstance(app.screen, ApplyScreen)
 
 
 async def test_an_error_of_the_consoles_own_ends_in_one_sentence_and_a_report_without_secrets(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-import time
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -19,7 +18,8 @@ from .dialog import Dialog, ScrollText
 from .pane import app_of
 
 if TYPE_CHECKING:
-    from ...apply.records import ApplyResult, Stage, StageEvent
+    from ...apply.records import Stage
+    from ..course import Course
 
 LONG_EVIDENCE = 200
 """Characters of a log line that are shown beside a stage; the log itself has the rest."""
@@ -45,17 +45,10 @@ class ApplyScreen(Dialog[None]):
     ]
     topic = "plan"
 
-    def __init__(self, word: str, host: str) -> None:
-        super().__init__(f"{word.capitalize()}{f' on {host}' if host else ''}")
-        self._begun = time.time()
-        self._begun_clock = time.monotonic()
-        self._stages: dict[str, Stage] = {}
-        self._planned: tuple[str, ...] = ()
-        self._event: StageEvent | None = None
-        self._event_at = 0.0
-        self._result: ApplyResult | None = None
-        self._sentence = ""
-        self._over = False
+    def __init__(self, course: Course) -> None:
+        """A screen shows a course once: to show it again, make another."""
+        super().__init__(f"{course.word.capitalize()}{f' on {course.host}' if course.host else ''}")
+        self.course = course
         self._timer: Timer | None = None
 
     def compose_body(self) -> ComposeResult:
@@ -63,34 +56,23 @@ class ApplyScreen(Dialog[None]):
         yield ScrollText(Text(), id="stages")
 
     def on_mount(self) -> None:
-        self._timer = self.set_interval(0.5, self._repaint_head)
+        if not self.course.over:
+            self._timer = self.set_interval(0.5, self._repaint_head)
         self._repaint()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "stop_waiting":
-            return not self._over
+            return not self.course.over
         if action == "rollback":
-            return self._over and not (self._result is not None and self._result.good)
+            return self.course.over and not self.course.good
         return True
 
-    # What arrives; the screen may be closed meanwhile
-
-    def take_stage(self, event: StageEvent) -> None:
-        """A stage began, moved or ended."""
-        prefix = "roll back: " if event.rolling_back else ""
-        self._stages[prefix + event.stage.name] = event.stage
-        self._planned = tuple(prefix + name for name in event.planned)
-        self._event = event
-        self._event_at = time.monotonic()
+    def course_moved(self) -> None:
+        """Show what has arrived since."""
         self._repaint()
-
-    def take_result(self, result: ApplyResult | None, sentence: str) -> None:
-        """The operation is over."""
-        self._result, self._sentence, self._over = result, sentence, True
-        if self.is_attached:
+        if self.course.over and self.is_attached:
             if self._timer is not None:
                 self._timer.stop()
-            self._repaint()
             self.refresh_bindings()
 
     # Showing
@@ -111,26 +93,26 @@ class ApplyScreen(Dialog[None]):
             head.update(self._head())
 
     def _head(self) -> Text:
-        seconds = time.monotonic() - self._begun_clock
-        line = Text(f" since {formats.clock(self._begun)}", style="dim")
-        if self._over:
-            taken = self._result.seconds if self._result is not None else seconds
+        course = self.course
+        line = Text(f" since {formats.clock(course.begun)}", style="dim")
+        if course.over:
+            taken = course.result.seconds if course.result is not None else course.seconds
             line.append(f" · took {formats.short_seconds(taken)}")
             return line
-        line.append(f" · {formats.duration(seconds)}")
-        if self._event is not None and self._event.left_s is not None:
-            left = max(0.0, self._event.left_s - (time.monotonic() - self._event_at))
-            line.append(f" · about {formats.duration(left)} left, from this host's earlier starts")
+        line.append(f" · {formats.duration(course.seconds)}")
+        if course.left_s is not None:
+            line.append(f" · about {formats.duration(course.left_s)} left, from this host's earlier starts")
         return line
 
     def _body(self) -> Text:
+        course = self.course
         text = Text()
-        for name, stage in self._stages.items():
+        for name, stage in course.stages.items():
             text.append_text(self._stage_line(name, stage))
-        waiting = [name for name in self._planned if name not in self._stages]
-        if waiting and not self._over:
+        waiting = [name for name in course.planned if name not in course.stages]
+        if waiting and not course.over:
             text.append(f"  then: {' · '.join(waiting)}\n", style="dim")
-        if self._over:
+        if course.over:
             text.append("\n")
             text.append_text(self._end())
         return text
@@ -144,7 +126,7 @@ class ApplyScreen(Dialog[None]):
         line.append(name.ljust(NAME_WIDTH), style="bold" if status in ("running", "failed") else "")
         took = formats.short_seconds(stage.seconds) if status in ("done", "failed") and stage.seconds >= 0.05 else ""
         line.append(f" {took:>{TIME_WIDTH}}  ", style="dim")
-        event = self._event
+        event = self.course.event
         if status == "running" and event is not None and event.stage is stage:
             if event.progress is not None:
                 done, total = event.progress
@@ -168,9 +150,9 @@ class ApplyScreen(Dialog[None]):
 
     def _end(self) -> Text:
         variables = self.app.theme_variables
-        result = self._result
+        result = self.course.result
         if result is None:
-            return Text().append(f"✗ {self._sentence}", style=f"bold {variables.get('error', '')}")
+            return Text().append(f"✗ {self.course.sentence}", style=f"bold {variables.get('error', '')}")
         tone = "success" if result.good else "warning" if result.verdict.name == "UNKNOWN" else "error"
         text = Text()
         text.append(f"{'✓' if result.good else '✗'} {result.verdict.value}", style=f"bold {variables.get(tone, '')}")
