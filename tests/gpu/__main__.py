@@ -145,7 +145,7 @@ def run_parts(
                     elif not turn.take(alone=part.timed, until=end):
                         result = _not_run(part, "not begun: no time left")
                     else:
-                        context = Context(store, {**known, **started}, scale, out, len(devices))
+                        context = Context(store, {**known, **started}, scale, out, tuple(devices))
                         result = _within(part, context, min(part_seconds, end - time.monotonic()))
                     failed |= _tell(result, out)
     except (StartFailed, OutOfTime) as error:

@@ -22,8 +22,13 @@ class Context:
     """Share of the full amount of work: below 1 for trying a part out."""
     out: Path = Path()
     """Where a part may leave files beside its result."""
-    gpus: int = 1
-    """GPUs that the servers which are spread have."""
+    devices: tuple[int, ...] = (0,)
+    """GPUs that may be used: a server of one rank has the first, those that are spread have all."""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the servers which are spread have."""
+        return len(self.devices)
 
     def client(self, name: str) -> Client:
         return self.servers[name].client

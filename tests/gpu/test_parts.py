@@ -194,7 +194,7 @@ def test_experts_are_held_to_plain_decoding_and_that_to_itself(
 def test_trees_over_several_gpus_are_held_to_one(context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TARGETS, "dense-small", {**TARGETS["dense-small"], "vocab_size": VOCABULARY})
     monkeypatch.setattr(mixed, "LONGEST", 512)
-    surroundings = Context(tmp_path, context.servers, 0.05, tmp_path, 2)
+    surroundings = Context(tmp_path, context.servers, 0.05, tmp_path, (0, 1))
     checks, data = parallel.trees(surroundings, "dense")
     equal = [check for check in checks if "greedy" in check.name]
     assert len(equal) == len(parallel.BUDGETS)

@@ -95,8 +95,8 @@ def run(context: Context) -> Findings:
     return Findings(checks, {"batch_8": data, "batch_1": single, "draft_pool": state})
 
 
-def _free_bytes() -> int:
-    command = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits", "--id=0"]
+def _free_bytes(device: int) -> int:
+    command = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits", f"--id={device}"]
     return int(subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.split()[0]) << 20
 
 
@@ -108,10 +108,10 @@ def _start(context: Context, name: str, *more: str) -> tuple[list[Check], Json, 
     start = read_start(read_flags(spec.command(PORT)[3:]))
     if start is None:
         raise ValueError("the checkpoints cannot be read")
-    available = start.available(_free_bytes())
+    available = start.available(_free_bytes(context.devices[0]))
     assert available is not None
     foretold = start.ring(available, start.window) if "ring" in name and start.window else start.stock(available)
-    with running([spec], context.out / "logs", seconds=150, first_port=PORT) as servers:
+    with running([spec], context.out / "logs", seconds=150, first_port=PORT, devices=context.devices) as servers:
         tokens = int(servers[name].client.info()["max_total_num_tokens"])
         found = pools(servers[name].log_text())
     rows, size = found[1]
