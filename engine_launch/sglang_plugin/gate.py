@@ -36,6 +36,7 @@ class Finding:
 
 
 _S = "sglang.srt."
+_UPDATER = _S + "managers.scheduler_components.weight_updater:SchedulerWeightUpdaterManager."
 REGISTRATION: tuple[Need, ...] = (
     Need(_S + "speculative.spec_info:SpeculativeAlgorithm.register", ("name", "supports_overlap", "spec_class")),
     Need(_S + "speculative.spec_info:SpeculativeAlgorithm.create_future_map"),
@@ -154,6 +155,21 @@ RUNNING: tuple[Need, ...] = (
     Need(_S + "managers.scheduler:Scheduler.set_internal_state", ("recv_req",)),
     Need(_S + "managers.scheduler:Scheduler.get_internal_state", ("recv_req",)),
     Need(_S + "managers.scheduler:Scheduler.init_metrics_reporter"),
+    Need(_UPDATER + "update_weights_from_disk", ("recv_req",)),
+    Need(_UPDATER + "update_weights_from_distributed", ("recv_req",)),
+    Need(_UPDATER + "update_weights_from_tensor", ("recv_req",)),
+    Need(_UPDATER + "update_weights_from_ipc", ("recv_req",)),
+    Need(_UPDATER + "check_weights", ("recv_req",)),
+    Need(_S + "model_executor.model_runner_components.weight_updater:WeightUpdater._model_update_group"),
+    Need(_S + "managers.io_struct:UpdateWeightFromDiskReqOutput"),
+    Need(_S + "managers.io_struct:UpdateWeightsFromDistributedReqOutput"),
+    Need(_S + "managers.io_struct:UpdateWeightsFromTensorReqOutput"),
+    Need(_S + "managers.io_struct:UpdateWeightsFromIPCReqOutput"),
+    Need(_S + "managers.io_struct:CheckWeightsReqOutput"),
+    Need(_S + "managers.tp_worker:TpModelWorker.update_weights_from_tensor", ("recv_req",)),
+    Need(_S + "speculative.dflash_worker_v2:DFlashWorkerV2.update_weights_from_disk", ("recv_req",)),
+    Need(_S + "speculative.dflash_worker_v2:DFlashWorkerV2.update_weights_from_ipc", ("recv_req",)),
+    Need(_S + "managers.tokenizer_manager:TokenizerManager.release_memory_occupation", ("obj", "request")),
     Need(_S + "managers.io_struct:SetInternalStateReqOutput"),
     Need(_S + "managers.tokenizer_manager:TokenizerManager.resolved_config_dict", ("base",)),
     Need(_S + "managers.tokenizer_manager:TokenizerManager._calculate_spec_decoding_metrics", ("meta_info",)),

@@ -1,4 +1,5 @@
-"""The front end's part: start values in ``/server_info``, a request's ``spec_*`` figures in ``meta_info``, the self-test.
+"""The front end's part: start values in ``/server_info``, a request's ``spec_*`` figures in ``meta_info``, the self-test, and
+that no memory is released which would not come back.
 
 The first two are put together in the front end's process, where the plugin's flags are not fields of ``ServerArgs`` and where
 SGLang takes ``speculative_num_draft_tokens - 1`` for the drafts of a round, which is no tree's number of anything.
@@ -10,12 +11,12 @@ import os
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-from engine_launch.sglang_plugin import self_test
+from engine_launch.sglang_plugin import self_test, weights
 from engine_launch.sglang_plugin.options import Limits, Options
 
 
 def install_in_front_end(server_args: Any) -> None:
-    """Wrap the tokenizer manager's two functions, and the warm-up if a self-test is asked for, of a server that runs DDTREE."""
+    """Wrap the tokenizer manager's functions, and the warm-up if a self-test is asked for, of a server that runs DDTREE."""
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
@@ -33,6 +34,7 @@ def install_in_front_end(server_args: Any) -> None:
     target = f"{TokenizerManager.__module__}.{TokenizerManager.__qualname__}"
     HookRegistry.register(f"{target}.resolved_config_dict", with_start_values, HookType.AROUND)
     HookRegistry.register(f"{target}._calculate_spec_decoding_metrics", with_block, HookType.AROUND)
+    HookRegistry.register(f"{target}.release_memory_occupation", weights.release, HookType.AROUND)
     if options.self_test:
         HookRegistry.register("sglang.srt.entrypoints.http_server._wait_and_warmup", with_self_test, HookType.AROUND)
     HookRegistry.apply_hooks()

@@ -6,9 +6,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from engine_launch.sglang_plugin import settings
+from engine_launch.sglang_plugin import settings, weights
 from engine_launch.sglang_plugin.plants import PLANT_MOVE, PLANT_NONE
 
 _logger = logging.getLogger(__name__)
@@ -23,8 +24,10 @@ def install() -> None:
     if _installed:
         return
     _installed = True
+    from sglang.srt.managers import io_struct
     from sglang.srt.managers.schedule_batch import Req
     from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.managers.scheduler_components.weight_updater import SchedulerWeightUpdaterManager
     from sglang.srt.mem_cache import allocation_sizing
     from sglang.srt.model_executor.pool_configurator import DefaultPoolConfigurator
     from sglang.srt.model_executor.runner.decode_cuda_graph_runner import DecodeCudaGraphRunner
@@ -40,6 +43,9 @@ def install() -> None:
     _replace(Scheduler, "set_internal_state", _set_state)
     _replace(Scheduler, "get_internal_state", _get_state)
     _replace(Scheduler, "init_metrics_reporter", _start_metrics)
+    for name, answer in weights.UPDATES.items():
+        _replace(SchedulerWeightUpdaterManager, name, partial(weights.update, getattr(io_struct, answer)))
+    _replace(SchedulerWeightUpdaterManager, "check_weights", partial(weights.check, io_struct.CheckWeightsReqOutput))
 
 
 def _replace(owner: Any, name: str, around: Callable[..., Any]) -> None:
@@ -150,7 +156,7 @@ def _validate_request(original: Callable[..., str | None], req: Any, enable_over
     worker = running_worker()
     if worker is None:
         return original(req, enable_overlap)
-    problem = request_refusal(req, worker.limits)
+    problem = worker.held or request_refusal(req, worker.limits)
     if problem is not None:
         return problem
     stock = original(req, enable_overlap)

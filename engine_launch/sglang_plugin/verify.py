@@ -171,6 +171,10 @@ class VerifyGraphs:
     def widths(self) -> tuple[int, ...]:
         return tuple(sorted(self._by_width))
 
+    def give_up(self) -> None:
+        """From now on every pass is eager: what the graphs read is not where it was."""
+        self._by_width.clear()
+
     def use(self, width: int) -> None:
         """Let the next verify pass replay the graphs of ``width``; eager when there are none."""
         self._runner.decode_cuda_graph_runner = self._by_width.get(width)

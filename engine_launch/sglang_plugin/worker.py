@@ -26,7 +26,7 @@ from sglang.srt.speculative.dflash_utils import apply_dflash_verify_logits_adjus
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 from torch import Tensor
 
-from engine_launch.sglang_plugin import draft_pass, draft_pool, kernels, plants, ring_kernel, settings, start
+from engine_launch.sglang_plugin import draft_pass, draft_pool, kernels, plants, ring_kernel, settings, start, weights
 from engine_launch.sglang_plugin.arguments import block_of
 from engine_launch.sglang_plugin.batch_sizes import SizeTensors, sizes_of
 from engine_launch.sglang_plugin.candidates import CandidateHead
@@ -89,6 +89,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         self._prefill_rows: PrefillRows | None = None
         self.plant = plants.PLANT_NONE
         self._switches = Switches(self._group)
+        self.held = self.lost_graphs = ""
         self._metrics: TreeMetrics | None = None
         timing = os.environ.get("DDTREE_TIMING") == "1"
         self.stages = StageClock(torch.get_device_module(self.device).synchronize if timing else None)
@@ -146,6 +147,38 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
     def _maybe_build_draft_sampler(self) -> CandidateHead | None:
         """What the DFLASH worker folds into the draft's graph: here, the candidates."""
         return self._head
+
+    # -- weights that change while running, see weights.py -------------------------------------------------------------
+
+    def update_weights_from_disk(self, recv_req: Any) -> tuple[bool, str]:
+        """SGLang gives the target's checkpoint, which the target has taken already; there is nothing in it for the drafter."""
+        return True, weights.TARGET_ONLY
+
+    def update_weights_from_ipc(self, recv_req: Any) -> tuple[bool, str]:
+        """As :meth:`update_weights_from_disk`."""
+        return True, weights.TARGET_ONLY
+
+    def update_weights_from_tensor(self, recv_req: Any) -> Any:
+        """Here SGLang leaves the target to the draft worker."""
+        return self.target_worker.update_weights_from_tensor(recv_req)
+
+    def hold(self, reason: str) -> None:
+        """Refuse every new request with ``reason``; an empty text ends that."""
+        self.held = reason
+
+    def give_up_graphs(self, reason: str) -> None:
+        """Hold for good. Requests that run already end in eager passes of the target, which alone decides their tokens."""
+        self.held = self.lost_graphs = reason
+        assert self._graphs is not None
+        self._graphs.give_up()
+
+    def worst_of_ranks(self, outcome: int) -> int:
+        """The largest number that a rank gives, so that all hold alike."""
+        if self._group is None:
+            return outcome
+        shared = torch.tensor([outcome], device="cpu")
+        torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX, group=self._group.cpu_group)
+        return int(shared)
 
     # -- settings that change while running ----------------------------------------------------------------------------
 
