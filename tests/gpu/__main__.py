@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import shutil
 import signal
 import sys
+import textwrap
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,8 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     merge.add_argument("--into", type=Path)
     arguments = parser.parse_args(argv)
     if arguments.command == "list":
-        for part in PARTS.values():
-            print(f"{part.name:12} {part.about} ({', '.join(part.servers)}; {part.kind}{'; alone' if part.timed else ''})")
+        _list(shutil.get_terminal_size().columns)
         return 0
     if arguments.command == "weights":
         for name in DRAFTERS:
@@ -96,6 +97,16 @@ def main(argv: list[str] | None = None) -> int:
         first_port=arguments.first_port,
         turns=arguments.turns,
     )
+
+
+def _list(columns: int) -> None:
+    """Each part with what it checks and what it needs; long ones go on under themselves."""
+    width = max(map(len, PARTS)) + 2
+    for part in PARTS.values():
+        needs = [", ".join(part.servers), part.kind, "alone" if part.timed else ""]
+        said = f"{part.about} ({'; '.join(filter(None, needs))})"
+        lines = textwrap.wrap(said, max(columns - width, 20), break_on_hyphens=False)
+        print(f"{part.name:{width}}" + f"\n{'':{width}}".join(lines))
 
 
 def run_parts(
