@@ -106,7 +106,7 @@ RUNNING: tuple[Need, ...] = (
     ),
     Need(
         _S + "speculative.dflash_utils:scale_kv_cell_size_per_token_for_dflash",
-        ("target_cell_size_per_token", "target_num_layers", "draft_num_layers"),
+        ("target_cell_size_per_token", "target_num_layers", "draft_num_layers", "draft_cell_size_per_token"),
     ),
     Need(
         _S + "speculative.dflash_worker_v2:DFlashWorkerV2.alloc_memory_pool",

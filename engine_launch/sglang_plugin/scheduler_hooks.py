@@ -76,26 +76,27 @@ def _row_headroom(original: Callable[..., int], server_args: Any) -> int:
     return max(original(server_args), 4 + 2 * int(server_args.max_speculative_num_draft_tokens or 0))
 
 
-def _ring_plan() -> Any:
-    """The ring's plan, when the worker of this process has one."""
+def _token_bytes(original: Callable[..., int], **sizes: Any) -> int:
+    """Bytes of one token in both pools. SGLang takes a layer of the drafter to be as large as one of the target, which it is not
+    beside latent attention; it is told the drafter's own size. With the ring a token needs no room in the drafter's pool."""
     from engine_launch.sglang_plugin.worker import running_worker
 
     worker = running_worker()
-    return None if worker is None else worker.ring_plan
-
-
-def _token_bytes(original: Callable[..., int], **sizes: Any) -> int:
-    """With the ring a token of the target's pool needs no room in the drafter's."""
-    plan = _ring_plan()
-    if plan is None:
+    if worker is None:
         return original(**sizes)
-    return int(plan.token_bytes(sizes["target_cell_size_per_token"], sizes["target_num_layers"]))
+    if worker.ring_plan is not None:
+        return int(worker.ring_plan.token_bytes(sizes["target_cell_size_per_token"], sizes["target_num_layers"]))
+    return original(**sizes, draft_cell_size_per_token=worker.draft_shape.row_bytes)
 
 
 def _pool_sizes(original: Callable[..., Any], configurator: Any, available_bytes: int, page_size: int) -> Any:
     """The target's pool from what the ring leaves."""
-    plan = _ring_plan()
-    return original(configurator, available_bytes if plan is None else plan.left_for_target(available_bytes), page_size)
+    from engine_launch.sglang_plugin.worker import running_worker
+
+    worker = running_worker()
+    if worker is not None and worker.ring_plan is not None:
+        available_bytes = worker.ring_plan.left_for_target(available_bytes)
+    return original(configurator, available_bytes, page_size)
 
 
 def _lengthen_tail(scheduler: Any) -> None:

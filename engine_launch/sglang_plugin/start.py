@@ -6,12 +6,12 @@ import logging
 from typing import Any
 
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, MLATokenToKVPool
-from sglang.srt.runtime_context import get_parallel
 from sglang.srt.speculative.dflash_utils import get_dflash_attention_sliding_window_size
 
 from engine_launch.sglang_plugin import draft_pool, kernels
 from engine_launch.sglang_plugin.options import Limits
 from engine_launch.sglang_plugin.settings import Settings
+from engine_launch.spec.draft_pool import KvShape
 
 _logger = logging.getLogger(__name__)
 
@@ -37,11 +37,10 @@ def check_backend(attn_backend: Any, recurrent: bool) -> None:
         raise ValueError("DDTREE does not work with recurrent layers (Mamba, linear attention): a tree has no one state.")
 
 
-def plan_ring(limits: Limits, draft_model_runner: Any, server_args: Any) -> draft_pool.RingPlan | None:
-    """The ring's plan, when the draft pool is to be one."""
+def plan_ring(limits: Limits, shape: KvShape, server_args: Any) -> draft_pool.RingPlan | None:
+    """The ring's plan, when the draft pool is to be one; ``shape`` is the drafter's."""
     if not limits.ring_window:
         return None
-    shape = draft_pool.draft_shape(draft_model_runner, get_parallel().attn_tp_size)
     requests = int(server_args.max_running_requests)
     return draft_pool.RingPlan(limits.ring_window, limits.block, requests, shape, server_args.max_total_tokens)
 

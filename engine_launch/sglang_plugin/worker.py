@@ -21,7 +21,7 @@ import torch
 from sglang.srt.distributed import get_tp_group
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
-from sglang.srt.runtime_context import get_exec
+from sglang.srt.runtime_context import get_exec, get_parallel
 from sglang.srt.speculative.dflash_utils import apply_dflash_verify_logits_adjustments
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 from torch import Tensor
@@ -84,7 +84,8 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         self._mover: kernels.RowMover | None = None
         self._size_tensors = SizeTensors(self.device)
         self._first_verify_logged = False
-        self.ring_plan = start.plan_ring(self.limits, self.draft_model_runner, server_args)
+        self.draft_shape = draft_pool.draft_shape(self.draft_model_runner, get_parallel().attn_tp_size)
+        self.ring_plan = start.plan_ring(self.limits, self.draft_shape, server_args)
         self._ring: DraftRing | None = None
         self._prefill_rows: PrefillRows | None = None
         self.plant = plants.PLANT_NONE

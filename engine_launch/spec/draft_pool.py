@@ -1,11 +1,13 @@
 """How many tokens and bytes SGLang's KV pools will have, by arithmetic alone: the stock draft pool, and the ring.
 
-SGLang gives the KV pools what is left of its share of the GPU's memory after the weights. Stock DFLASH allocates a row of the
-drafter's keys and values for every token of the target's pool, whatever the draft window is. The ring (DDTREE's
+SGLang gives the KV pools what is left of its share of the GPU's memory after the weights. Like stock DFLASH, DDTREE allocates a
+row of the drafter's keys and values for every token of the target's pool, whatever the draft window is. The ring (DDTREE's
 ``--speculative-ddtree-draft-pool ring``) has rows for the window and one block per running request and no more; what that
 frees becomes tokens of the target.
 
-Sizes are those of one rank. Source: SGLang 0.5.17, ``pool_configurator.py`` and ``scale_kv_cell_size_per_token_for_dflash``.
+Sizes are those of one rank. Source: SGLang 0.5.17, ``pool_configurator.py`` and ``scale_kv_cell_size_per_token_for_dflash``,
+which is given the drafter's own size by the plugin. Without it SGLang takes a layer of the drafter to be as large as one of the
+target, and has too little memory beside a target with latent attention on few GPUs, or keeps some back on many.
 """
 
 from __future__ import annotations
@@ -61,8 +63,8 @@ def ring_total(window: int, block: int, requests: int) -> int:
 
 
 def stock_cell(target: KvShape, draft: KvShape) -> int:
-    """Bytes per token by which SGLang divides: it takes a layer of the drafter to be as large as one of the target."""
-    return -(-target.row_bytes * (target.layers + draft.layers) // target.layers)
+    """Bytes of one token in both pools, by which SGLang divides."""
+    return target.row_bytes + draft.row_bytes
 
 
 def stock_pools(available: int, target: KvShape, draft: KvShape, most_tokens: int | None = None) -> Pools:

@@ -30,6 +30,13 @@ def test_a_recorded_start_is_foretold() -> None:
     assert exact.draft_bytes / GIB == pytest.approx(4.86, abs=0.02)
 
 
+def test_a_drafter_with_larger_rows_than_the_targets_fits_too() -> None:
+    """Latent attention: a layer takes 1,152 bytes of one token, one of the drafter with 8 heads of 128 takes 4,096."""
+    target, draft = KvShape(27, latent_row_bytes(27, 512, 64, 2)), KvShape(6, heads_row_bytes(6, 8, 128, 128, 2))
+    stock = stock_pools(40 * GIB, target, draft)
+    assert stock.target_bytes + stock.draft_bytes == pytest.approx(40 * GIB, rel=1e-4)
+
+
 def test_a_ring_takes_the_window_and_a_block_per_request_and_gives_the_rest_to_the_target() -> None:
     available = 40 * GIB
     ring = ring_pools(available, SMOLLM2, DRAFTER, window=512, block=8, requests=32)

@@ -38,7 +38,7 @@ lane() {
 one_gpu() {
   local device=${DEVICE:-0}
   # Not timed, all at once. The first lane is the one that takes longest.
-  lane fp32 "$device" 30200 "${UNTIMED_SECONDS:-700}" smoke,requests,faults,hot,equality
+  lane fp32 "$device" 30200 "${UNTIMED_SECONDS:-700}" smoke,requests,faults,hot,weights,equality
   lane moe "$device" 30400 "${UNTIMED_SECONDS:-700}" moe
   lane console "$device" 30600 "${UNTIMED_SECONDS:-700}" console
   lane draws "$device" 30700 "${UNTIMED_SECONDS:-700}" refusals,temperature,equality-single

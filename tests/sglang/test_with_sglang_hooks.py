@@ -47,6 +47,7 @@ def scheduler() -> SimpleNamespace:
         _graphs=None,
         _ring=None,
         ring_plan=None,
+        draft_shape=KvShape(1, 10),
         draft_model_runner=SimpleNamespace(token_to_kv_pool=SimpleNamespace(size=100, get_kv_size_bytes=lambda: (400, 400))),
     )
     reporter = SimpleNamespace(spec_total_num_accept_tokens=7, spec_total_num_forward_ct=3)
@@ -106,7 +107,7 @@ def test_what_is_in_effect_is_reported(scheduler: SimpleNamespace) -> None:
 def ring(scheduler: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> DraftRing:
     """The scheduler's worker with a ring of 16 tokens for 2 requests, drafter of 10 bytes a token, blocks of 8."""
     worker = scheduler.draft_worker
-    worker.ring_plan = RingPlan(16, 8, 2, KvShape(1, 10), None)
+    worker.ring_plan = RingPlan(16, 8, 2, worker.draft_shape, None)
     worker._ring = worker.ring_plan.allocate(2, "cpu")
     worker._prefill_rows = None
     monkeypatch.setattr(workers, "_running", worker)
@@ -132,7 +133,9 @@ def test_the_rings_bytes_come_first_and_a_token_costs_the_target_alone(
     with pytest.raises(ValueError, match="--max-running-requests"):
         plan.left_for_target(490)
     scheduler.draft_worker.ring_plan = None
-    assert sized() == 60_490 // 150 == stock.tokens
+    assert sized() == 60_490 // 110 == stock.tokens, "the drafter's own size, not that of a target's layer"
+    monkeypatch.setattr(workers, "_running", None)
+    assert sized() == 60_490 // 150, "without DDTREE as SGLang does it"
 
 
 def test_the_drafters_pool_gets_the_rings_rows(

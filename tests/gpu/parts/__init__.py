@@ -19,13 +19,14 @@ from tests.gpu.parts.sampling import REFUSALS, TEMPERATURE
 from tests.gpu.parts.speed import SPEED, SPLIT
 from tests.gpu.parts.starting import STARTING
 from tests.gpu.parts.suites import SUITES
+from tests.gpu.parts.weights import WEIGHTS
 from tests.gpu.parts.window import WINDOW
 
 PARTS: Mapping[str, Part] = MappingProxyType(
     {
         part.name: part
         for part in (
-            SMOKE, EQUALITY, SINGLE, FAULTS, HOT, REQUESTS, TEMPERATURE, REFUSALS, RESCORED,
+            SMOKE, EQUALITY, SINGLE, FAULTS, HOT, REQUESTS, WEIGHTS, TEMPERATURE, REFUSALS, RESCORED,
             SUITES, STARTING, SPEED, SPLIT, WINDOW, RING_PART, POOL, MIXED, MOE, COST, CONSOLE, PARALLEL, PARALLEL_MOE,
         )
     }
