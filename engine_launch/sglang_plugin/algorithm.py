@@ -44,9 +44,10 @@ class DDTreeAlgorithm(CustomSpecAlgo):  # type: ignore[misc]
         findings = gate.check()
         if findings:
             raise ValueError(gate.refusal(findings))
-        from engine_launch.sglang_plugin import arguments
+        from engine_launch.sglang_plugin import arguments, reports
 
         self.block = arguments.settle(server_args).block
+        reports.install_in_front_end()
 
     def create_worker(self, server_args: Any) -> type:
         findings = gate.check()

@@ -34,6 +34,14 @@ def settle(server_args: Any) -> Limits:
     options = Options.load()
     if options.self_test and server_args.skip_server_warmup:
         raise ValueError("--ddtree-self-test is a part of the server's warm-up: leave --skip-server-warmup out.")
+    if server_args.tokenizer_worker_num > 1:
+        # Its front ends are processes that load no plugins.
+        if options.self_test:
+            raise ValueError("--ddtree-self-test does not work with --tokenizer-worker-num above 1: use one of them.")
+        _logger.warning(
+            "With --tokenizer-worker-num above 1 /server_info lacks DDTREE's start values (what is in effect is under "
+            "internal_states), and a request's spec_accept_rate counts the widest tree."
+        )
     _undo_widening(server_args, options)
     # Block, window, draft backend, running requests: as for DFLASH.
     with _in_our_name(_handle_dflash.__module__):

@@ -130,12 +130,7 @@ def _take_values(original: Callable[..., Any], cls: type, args: argparse.Namespa
             "--ddtree-self-test" if options == Options(self_test=True) else "--speculative-ddtree-*",
             getattr(args, "speculative_algorithm", None),
         )
-    server_args = original(cls, args)
-    if asked_for(server_args.speculative_algorithm):
-        from engine_launch.sglang_plugin import reports
-
-        reports.install_in_front_end(server_args)
-    return server_args
+    return original(cls, args)
 
 
 def _without_window_warning(record: logging.LogRecord) -> bool:

@@ -12,32 +12,62 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from engine_launch.sglang_plugin import self_test, weights
+from engine_launch.sglang_plugin.arguments import block_of
+from engine_launch.sglang_plugin.flags import asked_for
 from engine_launch.sglang_plugin.options import Limits, Options
 
+_installed: set[str] = set()
+"""Names of SGLang's functions that are wrapped in this process."""
 
-def install_in_front_end(server_args: Any) -> None:
-    """Wrap the tokenizer manager's functions, and the warm-up if a self-test is asked for, of a server that runs DDTREE."""
+
+def install_in_front_end() -> None:
+    """Wrap the tokenizer manager's functions, and the warm-up if a self-test is asked for.
+
+    They are made for whoever runs DDTREE: a process may hold several engines, and each asks what its own arguments say.
+    """
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+    manager = f"{TokenizerManager.__module__}.{TokenizerManager.__qualname__}"
+    _wrap(f"{manager}.resolved_config_dict", _for_ddtree(with_start_values))
+    _wrap(f"{manager}._calculate_spec_decoding_metrics", _for_ddtree(with_block))
+    _wrap(f"{manager}.release_memory_occupation", _for_ddtree(weights.release))
+    if Options.load().self_test:
+        _wrap("sglang.srt.entrypoints.http_server._wait_and_warmup", _for_ddtree(with_self_test))
+
+
+def _wrap(name: str, around: Callable[..., Any]) -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    options = Options.load()
-    limits = options.resolve(int(server_args.speculative_dflash_block_size), server_args.speculative_draft_window_size)
-    start = start_values(limits)
+    if name not in _installed:
+        _installed.add(name)
+        HookRegistry.register(name, around, HookType.AROUND)
+        HookRegistry.apply_hooks()
 
-    def with_start_values(original: Callable[..., dict[str, Any]], *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return {**original(*args, **kwargs), **start}
 
-    def with_block(original: Callable[..., None], manager: Any, meta: MutableMapping[str, Any], *args: Any) -> None:
-        original(manager, meta, *args)
-        count_by_block(meta, limits.block)
+def _for_ddtree(around: Callable[..., Any]) -> Callable[..., Any]:
+    """``around`` where the server runs DDTREE, else the original alone. The first argument is its arguments, or who has them."""
 
-    target = f"{TokenizerManager.__module__}.{TokenizerManager.__qualname__}"
-    HookRegistry.register(f"{target}.resolved_config_dict", with_start_values, HookType.AROUND)
-    HookRegistry.register(f"{target}._calculate_spec_decoding_metrics", with_block, HookType.AROUND)
-    HookRegistry.register(f"{target}.release_memory_occupation", weights.release, HookType.AROUND)
-    if options.self_test:
-        HookRegistry.register("sglang.srt.entrypoints.http_server._wait_and_warmup", with_self_test, HookType.AROUND)
-    HookRegistry.apply_hooks()
+    def hook(original: Callable[..., Any], owner: Any, *args: Any, **kwargs: Any) -> Any:
+        if asked_for(getattr(owner, "server_args", owner).speculative_algorithm):
+            return around(original, owner, *args, **kwargs)
+        return original(owner, *args, **kwargs)
+
+    return hook
+
+
+def with_start_values(original: Callable[..., dict[str, Any]], manager: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """The resolved arguments, and the plugin's flags beside them."""
+    arguments = manager.server_args
+    limits = Options.load().resolve(block_of(arguments), arguments.speculative_draft_window_size)
+    return {**original(manager, *args, **kwargs), **start_values(limits)}
+
+
+def with_block(
+    original: Callable[..., None], manager: Any, meta_info: MutableMapping[str, Any], *args: Any, **kwargs: Any
+) -> None:
+    """A request's figures, counted as :func:`count_by_block` does."""
+    original(manager, meta_info, *args, **kwargs)
+    count_by_block(meta_info, block_of(manager.server_args))
 
 
 def with_self_test(

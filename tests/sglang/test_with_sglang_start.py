@@ -56,6 +56,33 @@ for command in json.load(sys.stdin):
     answers.append(said)
 print("\\n" + json.dumps(answers))
 """
+ENGINE = """
+import json, os, sys
+from types import SimpleNamespace as Some
+target, drafter = sys.argv[1:]
+os.environ["DDTREE_SGLANG_OPTIONS"] = json.dumps({"budget": 12})
+from sglang.srt.plugins import load_plugins
+load_plugins()
+from sglang.srt.managers.tokenizer_manager import TokenizerManager
+from sglang.srt.server_args import ServerArgs
+
+def made(algorithm):
+    arguments = ServerArgs(model_path=target, speculative_algorithm=algorithm, speculative_draft_model_path=drafter,
+                           device="cuda", attention_backend="triton", sampling_backend="pytorch", grammar_backend="none",
+                           skip_tokenizer_init=True)
+    manager = TokenizerManager.__new__(TokenizerManager)
+    manager.__dict__.update(server_args=arguments, _config_updates=[], model_path=target, served_model_name="m")
+    return manager
+
+def said(manager):
+    meta = {}
+    counts = Some(spec_verify_ct=[4], completion_tokens=[13], spec_num_correct_drafts=[8], spec_correct_drafts_histogram=[[]])
+    manager._calculate_spec_decoding_metrics(meta, counts, 0)
+    return [manager.resolved_config_dict({}).get("speculative_ddtree_budget"), meta["spec_num_proposed_drafts"]]
+
+tree = made("ddtree")
+print(json.dumps([said(tree), said(made("DFLASH")), said(made("DDTREE"))]))
+"""
 DDTREE = ("--speculative-algorithm", "DDTREE")
 REFUSED = (
     (("--attention-backend", "fa3"), "--attention-backend triton (it is fa3)"),
@@ -67,6 +94,7 @@ REFUSED = (
     (("--speculative-num-draft-tokens", "1"), "the drafter's block"),
     (("--speculative-num-draft-tokens", "16", "--speculative-dflash-block-size", "8"), "For DDTREE they must match"),
     (("--attn-cp-size", "2", "--tp-size", "2"), "--attn-cp-size"),
+    (("--ddtree-self-test", "--tokenizer-worker-num", "2"), "--tokenizer-worker-num above 1"),
     (("--speculative-ddtree-draft-pool", "ring"), "ring needs --speculative-draft-window-size"),
 )
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -81,11 +109,18 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What SGLang made of each command line, with folders of models that have a configuration and no weights."""
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Folders of a target and its drafter that have a configuration and no weights."""
     target, drafter = tmp_path_factory.mktemp("target"), tmp_path_factory.mktemp("drafter")
     (target / "config.json").write_text(json.dumps(TARGET), encoding="utf-8")
     (drafter / "config.json").write_bytes(DRAFTER.read_bytes())
+    return target, drafter
+
+
+@pytest.fixture(scope="module")
+def said(models: tuple[Path, Path]) -> dict[str, dict[str, Any]]:
+    """What SGLang made of each command line."""
+    target, drafter = models
     common = ["--model-path", str(target), "--speculative-draft-model-path", str(drafter), "--device", "cuda"]
     common += [
         "--attention-backend",
@@ -143,6 +178,17 @@ def test_flags_of_the_tree_without_ddtree_are_a_warning(said: dict[str, dict[str
 @pytest.mark.parametrize("words", [words for _, words in REFUSED])
 def test_what_cannot_run_is_refused_at_the_start(said: dict[str, dict[str, Any]], words: str) -> None:
     assert words in said[words]["error"]
+
+
+def test_an_engine_without_a_command_line_reports_as_a_server_does(models: tuple[Path, Path]) -> None:
+    """As ``sglang.Engine`` is made; one of DFLASH in the same process is as it was."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ENGINE, *map(str, models)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    tree, chain, again = json.loads(done.stdout.strip().splitlines()[-1])
+    assert tree == again == [12, 4 * 7]
+    assert chain == [None, 4 * 7]
 
 
 def test_every_name_that_the_plugin_uses_is_there() -> None:

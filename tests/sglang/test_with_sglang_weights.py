@@ -363,9 +363,10 @@ names = ["tp_worker", "draft_worker", "tp_cpu_group", "memory_saver_adapter", "f
 manager = Manager(**dict(zip(names, parts)))
 print("SAID", manager.update_weights_from_disk(io_struct.UpdateWeightFromDiskReqInput(model_path="m")).message)
 print("SAID", manager.check_weights(io_struct.CheckWeightsReqInput(action="reset_tensors")).message)
-reports.install_in_front_end(Some(speculative_dflash_block_size=8, speculative_draft_window_size=None))
+reports.install_in_front_end()
 front = TokenizerManager.__new__(TokenizerManager)
-front.server_args = Some(enable_memory_saver=True, enable_weights_cpu_backup=False, enable_draft_weights_cpu_backup=False)
+front.server_args = Some(speculative_algorithm="DDTREE", enable_memory_saver=True, enable_weights_cpu_backup=False,
+                         enable_draft_weights_cpu_backup=False)
 async def release():
     try:
         await front.release_memory_occupation(io_struct.ReleaseMemoryOccupationReqInput(), None)
