@@ -15,6 +15,10 @@ from engine_launch.sglang_plugin.plants import PLANT_MOVE, PLANT_NONE
 _logger = logging.getLogger(__name__)
 _PLANT = "ddtree_plant"
 """Hot key of the planted errors; known only with ``DDTREE_TEST_HOOKS=1``."""
+_BY_SLOT = ("return_hidden_states", "return_routed_experts", "return_indexer_topk")
+"""Of a request: what SGLang keeps by row of a pass or by KV slot, while an accepted path's rows lie anywhere in the tree."""
+_CHAINS_ONLY = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
+"""SGLang takes these while it runs and would answer true; no tree asks for them, as the start says."""
 _installed = False
 
 
@@ -127,8 +131,9 @@ def request_refusal(req: Any, limits: Any) -> str | None:
     params = req.sampling_params
     if req.return_logprob:
         return "DDTREE speculative decoding does not support return_logprob."
-    if getattr(req, "return_hidden_states", False):
-        return "DDTREE speculative decoding does not support return_hidden_states."
+    for name in _BY_SLOT:
+        if getattr(req, name, False):
+            return f"DDTREE speculative decoding does not support {name}."
     penalties = (
         ("frequency_penalty", params.frequency_penalty, 0.0),
         ("presence_penalty", params.presence_penalty, 0.0),
@@ -187,6 +192,10 @@ def _set_state(original: Callable[..., Any], scheduler: Any, request: Any) -> An
     worker = scheduler.draft_worker
     hooks = os.environ.get("DDTREE_TEST_HOOKS") == "1"
     ours = {key: value for key, value in request.server_args.items() if key in settings.FIELDS or (hooks and key == _PLANT)}
+    for name in _CHAINS_ONLY:
+        if name in request.server_args:
+            _logger.warning("Hot change refused. %s has no effect on DDTREE (from /set_internal_state).", name)
+            return SetInternalStateReqOutput(updated=False)
     if not ours:
         return original(scheduler, request)
     rest = {key: value for key, value in request.server_args.items() if key not in ours}
@@ -198,7 +207,7 @@ def _set_state(original: Callable[..., Any], scheduler: Any, request: Any) -> An
                 worker.plant = max(PLANT_NONE, min(PLANT_MOVE, int(value)))
             else:
                 worker.change_setting(name, value)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             _logger.warning(
                 "Hot change refused. %s: %s -> %g (from /set_internal_state): %s", name, reported.get(name, plant), value, error
             )

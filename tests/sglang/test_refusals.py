@@ -66,7 +66,10 @@ def test_an_attention_backend_without_tree_masks_is_named() -> None:
     assert "(it is fa3/triton)" in refusal(arguments(), ("fa3", "triton"))
 
 
-def request(return_logprob: bool = False, return_hidden_states: object = False, **params: object) -> SimpleNamespace:
+OF_A_REQUEST = ("return_logprob", "return_hidden_states", "return_routed_experts", "return_indexer_topk")
+
+
+def request(**params: object) -> SimpleNamespace:
     neutral: dict[str, object] = {
         "frequency_penalty": 0.0,
         "presence_penalty": 0.0,
@@ -79,11 +82,8 @@ def request(return_logprob: bool = False, return_hidden_states: object = False, 
         "sampling_seed": None,
         "custom_params": None,
     }
-    return SimpleNamespace(
-        return_logprob=return_logprob,
-        return_hidden_states=return_hidden_states,
-        sampling_params=SimpleNamespace(**{**neutral, **params}),
-    )
+    own = {name: params.pop(name, False) for name in OF_A_REQUEST}
+    return SimpleNamespace(**own, sampling_params=SimpleNamespace(**{**neutral, **params}))
 
 
 def test_an_ordinary_request_is_admitted() -> None:
@@ -96,6 +96,8 @@ def test_an_ordinary_request_is_admitted() -> None:
     [
         ({"return_logprob": True}, "return_logprob"),
         ({"return_hidden_states": "last"}, "return_hidden_states"),
+        ({"return_routed_experts": True}, "return_routed_experts"),
+        ({"return_indexer_topk": True}, "return_indexer_topk"),
         ({"frequency_penalty": 0.5}, "frequency_penalty (it is 0.5)"),
         ({"presence_penalty": -1.0}, "presence_penalty"),
         ({"repetition_penalty": 1.1}, "repetition_penalty"),
@@ -108,6 +110,6 @@ def test_an_ordinary_request_is_admitted() -> None:
     ],
 )
 def test_what_would_be_wrong_at_a_node_is_refused_at_admission(params: dict[str, object], words: str) -> None:
-    found = request_refusal(request(**params), LIMITS)  # type: ignore[arg-type]
+    found = request_refusal(request(**params), LIMITS)
     assert found is not None
     assert words in found

@@ -25,7 +25,7 @@ from engine_launch.sglang_plugin.batch_sizes import SizeTensors, sizes_of
 from engine_launch.sglang_plugin.draft_pool import RingPlan
 from engine_launch.sglang_plugin.options import Options
 from engine_launch.sglang_plugin.ring import DraftRing
-from engine_launch.sglang_plugin.settings import Settings
+from engine_launch.sglang_plugin.settings import FIELDS, Settings
 from engine_launch.sglang_plugin.stages import StageClock
 from engine_launch.sglang_plugin.verify import VerifyGraphs, share_graph_buffers
 from engine_launch.spec.draft_pool import KvShape
@@ -77,6 +77,21 @@ def test_hot_settings_are_taken_and_the_mean_begins_anew(scheduler: SimpleNamesp
 def test_one_bad_value_refuses_the_whole_call(scheduler: SimpleNamespace, bad: dict[str, float]) -> None:
     taken, _ = put(scheduler, speculative_ddtree_topk=2, **bad)
     assert not taken
+    assert scheduler.draft_worker.current == Settings(16, 4, 0)
+
+
+@pytest.mark.parametrize("name", ["speculative_accept_threshold_single", "speculative_accept_threshold_acc"])
+def test_what_no_tree_asks_for_is_refused_and_not_taken_without_effect(scheduler: SimpleNamespace, name: str) -> None:
+    assert put(scheduler, **{name: 0.5}) == (False, [])
+    assert put(scheduler, **{name: 0.5, "speculation": 0}) == (False, [])
+    assert scheduler.draft_worker.current.speculation is True
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e400])
+def test_no_number_ends_the_scheduler(scheduler: SimpleNamespace, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDTREE_TEST_HOOKS", "1")
+    for name in (*FIELDS, "ddtree_plant"):
+        assert not put(scheduler, **{name: value})[0]
     assert scheduler.draft_worker.current == Settings(16, 4, 0)
 
 
