@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from engine_launch.sglang_plugin.options import (
+from engine_launch.sglang_plugin.options import DRAFT_POOLS, Options
+from engine_launch.spec.tree_sizes import (
     DEFAULT_BUDGET,
     DEFAULT_CEILING,
     DEFAULT_TOPK,
     DEFAULT_TOPK_CEILING,
-    DRAFT_POOLS,
-    Options,
+    OptionError,
     parse_widths,
 )
 
@@ -97,8 +97,8 @@ def _widths(text: str) -> tuple[int, ...]:
     """For argparse, which makes a sentence of its own of any other error, with the function's name in it."""
     try:
         return parse_widths(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"takes whole numbers, such as 9,17,33, not {text!r}") from None
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def values(args: argparse.Namespace) -> Options:

@@ -12,19 +12,10 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
+from engine_launch.spec.tree_sizes import OptionError, tree_sizes
+
 ENVIRONMENT = "DDTREE_SGLANG_OPTIONS"
-DEFAULT_BUDGET = 8
-DEFAULT_TOPK = 4
-DEFAULT_CEILING = 32
-"""Largest budget that can be set while running, unless asked for more."""
-DEFAULT_TOPK_CEILING = 8
-MAX_BUDGET = 256
 DRAFT_POOLS = ("stock", "ring")
-MAX_TOPK = 64
-
-
-class OptionError(ValueError):
-    """The flags cannot be; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -77,28 +68,9 @@ class Options:
         Raises:
             OptionError: a number is out of bounds, or two contradict each other.
         """
-        _within("the drafter's block (--speculative-num-draft-tokens, or its config.json)", block, 2, MAX_BUDGET + 1)
-        budget = DEFAULT_BUDGET if self.budget is None else self.budget
-        topk = DEFAULT_TOPK if self.topk is None else self.topk
-        ceiling = max(budget, DEFAULT_CEILING) if self.max_budget is None else self.max_budget
-        topk_ceiling = max(topk, DEFAULT_TOPK_CEILING) if self.max_topk is None else self.max_topk
-        _within("--speculative-ddtree-budget", budget, 1, MAX_BUDGET)
-        _within("--speculative-ddtree-topk", topk, 1, MAX_TOPK)
-        _within("--speculative-ddtree-max-budget", ceiling, 1, MAX_BUDGET)
-        _within("--speculative-ddtree-max-topk", topk_ceiling, 1, MAX_TOPK)
-        if budget > ceiling:
-            raise OptionError(f"--speculative-ddtree-budget {budget} is more than --speculative-ddtree-max-budget {ceiling}")
-        if topk > topk_ceiling:
-            raise OptionError(f"--speculative-ddtree-topk {topk} is more than --speculative-ddtree-max-topk {topk_ceiling}")
-        # The allocator reserves as many slots as the widest pass has rows, and the drafter's block needs its own.
-        widest = max(ceiling + 1, block)
-        chosen = self.widths
-        if chosen is None:
-            chosen = tuple(width for width in (budget + 1, 9, 17, 33, 65, 129) if width <= widest)
-        for width in chosen:
-            _within("each of --speculative-ddtree-verify-widths", width, 1, widest)
+        sizes = tree_sizes(block, self.budget, self.topk, self.max_budget, self.max_topk, self.widths)
         ring_window = (window or 0) if self.draft_pool == "ring" else 0
-        return Limits(block, budget, topk, topk_ceiling, tuple(sorted({1, *chosen, widest})), ring_window)
+        return Limits(block, sizes.budget, sizes.topk, sizes.max_topk, sizes.widths, ring_window)
 
     def store(self, environment: MutableMapping[str, str] = os.environ) -> None:
         """Leave the values for this process and those that it starts."""
@@ -142,20 +114,3 @@ _KINDS: Mapping[str, Callable[[object], bool]] = MappingProxyType(
 def _fits(name: str, value: object) -> bool:
     """Whether one entry of the environment's object is an option and of its kind; ``null`` is *not given*."""
     return name in _KINDS and (_KINDS[name](value) or (value is None and name != "self_test"))
-
-
-def parse_widths(text: str) -> tuple[int, ...]:
-    """``2,9,17`` as numbers, ascending.
-
-    Raises:
-        ValueError: something in it is no whole number, or it holds none.
-    """
-    widths = tuple(sorted({int(part) for part in text.replace(" ", ",").split(",") if part}))
-    if not widths:
-        raise ValueError("no width is given")
-    return widths
-
-
-def _within(what: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise OptionError(f"{what} is {value}; {low} to {high} are possible")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine_launch.spec.flags import BY_SPELLING, Kind
+from engine_launch.spec.flags import BY_SPELLING, Flag, Kind
+from engine_launch.spec.tree_sizes import MAX_BUDGET, TREE_FLAGS, OptionError, parse_widths, tree_sizes
 
 ATTENTION_FLAGS: tuple[str, ...] = ("--attention-backend", "--prefill-attention-backend", "--decode-attention-backend")
 _REFUSED_SWITCHES: tuple[str, ...] = (
@@ -20,9 +21,13 @@ _REFUSED_SWITCHES: tuple[str, ...] = (
     "--enable-dp-attention",
     "--enable-two-batch-overlap",
     "--enable-pdmux",
+    "--enable-lora",
+    "--lora-paths",
 )
-_REFUSED_ABOVE_ONE: tuple[str, ...] = ("--pp-size", "--dcp-size")
-TREE_FLAGS = "--speculative-ddtree-"
+_REFUSED_ABOVE_ONE: tuple[str, ...] = ("--pp-size", "--dcp-size", "--attn-cp-size")
+_SIZES: tuple[str, ...] = ("budget", "topk", "max-budget", "max-topk")
+CONFIG_FILE = "--config"
+"""More flags in a YAML file, which is not read here: with it, what is not among the words may be there all the same."""
 DRAFT_POOL = f"{TREE_FLAGS}draft-pool"
 
 
@@ -35,7 +40,7 @@ class Verdicts:
 
 
 def read_flags(argv: Sequence[str]) -> dict[str, str]:
-    """Flag → value, the last one given; aliases under their flag's name, switches with an empty value.
+    """Flag → value, the last one given; aliases and beginnings under their flag's name, switches with an empty value.
 
     Never raises: a word that belongs to no flag is left to SGLang's parser.
     """
@@ -47,7 +52,7 @@ def read_flags(argv: Sequence[str]) -> dict[str, str]:
         if not word.startswith("--"):
             continue
         spelling, equals, value = word.partition("=")
-        known = BY_SPELLING.get(spelling)
+        known = _known(spelling)
         name = known.name if known else spelling
         if not equals and (known is None or known.kind is not Kind.SWITCH):
             words = []
@@ -57,6 +62,15 @@ def read_flags(argv: Sequence[str]) -> dict[str, str]:
             value = " ".join(words)
         found[name] = value
     return found
+
+
+def _known(spelling: str) -> Flag | None:
+    """The flag of this spelling, or the only one that begins so, which SGLang's parser takes it for as well."""
+    exact = BY_SPELLING.get(spelling)
+    if exact is not None:
+        return exact
+    beginning = {flag.name: flag for full, flag in BY_SPELLING.items() if full.startswith(spelling)}
+    return next(iter(beginning.values())) if len(beginning) == 1 else None
 
 
 def asked_algorithm(flags: Mapping[str, str]) -> str:
@@ -91,22 +105,36 @@ def check_sglang_flags(flags: Mapping[str, str], block: int | None) -> Verdicts:
     if "--speculative-draft-layers-window" in flags:
         errors.append("--speculative-draft-layers-window is a flag of the embedded engine: SGLang takes it as trained.")
     if algorithm in ("DDTREE", "DFLASH"):
-        if not flags.get("--speculative-draft-model-path"):
-            errors.append(f"--speculative-algorithm {algorithm} needs a drafter: give --speculative-draft-model-path.")
-        window = number(flags, "--speculative-draft-window-size")
-        if window is not None and block is not None and window < block:
-            errors.append(
-                f"--speculative-draft-window-size {window} is below the block size {block}: give at least {block}, or none."
-            )
+        errors += _drafter_errors(flags, algorithm, block)
     if algorithm == "DDTREE":
-        errors += _tree_errors(flags)
+        errors += _tree_errors(flags, block)
     elif any(name.startswith(TREE_FLAGS) for name in flags):
         warnings.append(f"--speculative-ddtree-* has no effect with speculative_algorithm={algorithm or None} (DDTREE only).")
     return Verdicts(tuple(errors), tuple(warnings))
 
 
-def _tree_errors(flags: Mapping[str, str]) -> list[str]:
+def _drafter_errors(flags: Mapping[str, str], algorithm: str, block: int | None) -> list[str]:
     errors = []
+    if not flags.get("--speculative-draft-model-path") and CONFIG_FILE not in flags:
+        errors.append(f"--speculative-algorithm {algorithm} needs a drafter: give --speculative-draft-model-path.")
+    window = number(flags, "--speculative-draft-window-size")
+    if window is not None and block is not None and window < block:
+        errors.append(
+            f"--speculative-draft-window-size {window} is below the block size {block}: give at least {block}, or none."
+        )
+    tokens, own = number(flags, "--speculative-num-draft-tokens"), number(flags, "--speculative-dflash-block-size")
+    if tokens is not None and own is not None and tokens != own:
+        errors.append(
+            f"--speculative-num-draft-tokens {tokens} and --speculative-dflash-block-size {own} are one setting: give one."
+        )
+    return errors
+
+
+def _tree_errors(flags: Mapping[str, str], block: int | None) -> list[str]:
+    errors = []
+    device = flags.get("--device", "cuda")
+    if not device.startswith("cuda"):
+        errors.append(f"DDTREE needs a GPU of NVIDIA or AMD (--device cuda), not {device}.")
     page = number(flags, "--page-size")
     if page is not None and page != 1:
         errors.append(f"DDTREE needs --page-size 1, not {page}: a tree's branches cannot share a page.")
@@ -115,18 +143,40 @@ def _tree_errors(flags: Mapping[str, str]) -> list[str]:
     if wrong:
         name, value = next(iter(wrong.items()))
         errors.append(f"DDTREE needs an attention backend with tree masks: {name} is {value}, give triton.")
-    elif "--attention-backend" not in chosen and len(chosen) < 2:
+    elif "--attention-backend" not in chosen and len(chosen) < 2 and CONFIG_FILE not in flags:
         errors.append("DDTREE needs an attention backend with tree masks: give --attention-backend triton.")
     errors += [f"DDTREE does not work with {name}: leave it out." for name in _REFUSED_SWITCHES if name in flags]
     errors += [f"DDTREE does not work with {name} above 1." for name in _REFUSED_ABOVE_ONE if (number(flags, name) or 1) > 1]
-    errors += _pool_errors(flags)
-    for setting in ("budget", "topk"):
-        name = f"{TREE_FLAGS}{setting}"
-        given, most = number(flags, name), number(flags, f"{TREE_FLAGS}max-{setting}")
+    if "--ddtree-self-test" in flags:
+        if "--skip-server-warmup" in flags:
+            errors.append("--ddtree-self-test is a part of the server's warm-up: leave --skip-server-warmup out.")
+        if (number(flags, "--tokenizer-worker-num") or 1) > 1:
+            errors.append("--ddtree-self-test does not work with --tokenizer-worker-num above 1: use one of them.")
+    return [*errors, *_pool_errors(flags), *_size_errors(flags, block)]
+
+
+def _size_errors(flags: Mapping[str, str], block: int | None) -> list[str]:
+    """What the plugin would say of its own numbers."""
+    errors = []
+    sizes: dict[str, int | None] = {}
+    for size in _SIZES:
+        name = f"{TREE_FLAGS}{size}"
+        given = number(flags, name)
         if name in flags and (given is None or given < 1):
             errors.append(f"{name} takes a whole number of at least 1, not {flags[name]!r}.")
-        elif given is not None and most is not None and given > most:
-            errors.append(f"{name} {given} is more than {TREE_FLAGS}max-{setting} {most}.")
+        sizes[size.replace("-", "_")] = given
+    widths, name = None, f"{TREE_FLAGS}verify-widths"
+    if name in flags:
+        try:
+            widths = parse_widths(flags[name])
+        except OptionError as error:
+            errors.append(f"{name} {error}.")
+    if not errors:
+        try:
+            # The widest block there is, where it is not known: it only limits the widths.
+            tree_sizes(MAX_BUDGET + 1 if block is None else block, **sizes, widths=widths)
+        except OptionError as error:
+            errors.append(f"{error}.")
     return errors
 
 
@@ -137,7 +187,7 @@ def _pool_errors(flags: Mapping[str, str]) -> list[str]:
     if pool == "stock":
         return []
     errors = []
-    if not number(flags, "--speculative-draft-window-size"):
+    if not number(flags, "--speculative-draft-window-size") and CONFIG_FILE not in flags:
         errors.append(f"{DRAFT_POOL} ring needs --speculative-draft-window-size: it is what a request's ring has room for.")
     if "--enable-hierarchical-cache" in flags:
         errors.append(f"{DRAFT_POOL} ring does not work with --enable-hierarchical-cache: use one of them.")

@@ -1,8 +1,8 @@
 """The flags that SGLang 0.5.17 knows and the embedded engine has no use for: names only.
 
-Source: the keys of ``/server_info`` of a running 0.5.17 server, which reports the effective value of every flag. A key
-whose value there is true or false is a switch; the others take one or more values (a few of them none: the report does
-not tell, so the parser takes whatever stands before the next ``--``).
+Source: the keys of ``/server_info`` of a running 0.5.17 server, which reports the effective value of every flag, and its own
+parser, which has a few more (old names, negations) and tells the switches; a test holds the list to that parser.
+``--config`` is not among them: a file of more flags cannot be passed over.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ smg-grpc-mode speculative-adaptive speculative-dspark-align-verify-tokens-to-gra
 speculative-skip-dp-mlp-sync speculative-use-rejection-sampling strip-thinking-cache
 triton-attention-reduce-in-fp32 trust-remote-code use-ray weight-loader-disable-mmap
 weight-loader-drop-cache-after-load weight-loader-prefetch-checkpoints
+collect-tokens-histogram dcp-replicate-q-proj disable-piecewise-cuda-graph enable-breakable-cuda-graph
+enable-gdn-replayssm-spec enable-lora enable-lora-overlap-loading enable-multimodal
+enable-nsa-prefill-context-parallel enforce-piecewise-cuda-graph experts-shared-outer-loras no-dcp-replicate-q-proj
+no-dllm-fdfo no-experts-shared-outer-loras no-lora-strict-loading prefill-round-robin-balance stream-output
 """
 
 SWITCHES: frozenset[str] = frozenset(_SWITCHES.split())
@@ -55,7 +59,7 @@ bf16-gemm-backend bucket-e2e-request-latency bucket-inter-token-latency bucket-t
 chunked-prefill-size completion-template constrained-json-whitespace-pattern cp-strategy cpu-offload-gb
 crash-dump-folder cuda-graph-backend-decode cuda-graph-backend-prefill cuda-graph-bs-decode
 cuda-graph-bs-prefill cuda-graph-config cuda-graph-max-bs-decode cuda-graph-max-bs-prefill
-cuda-graph-tc-compiler custom-weight-loader dcp-comm-backend dcp-replicate-q-proj dcp-size
+cuda-graph-tc-compiler custom-weight-loader dcp-comm-backend dcp-size
 debug-tensor-dump-input-file debug-tensor-dump-layers debug-tensor-dump-output-folder decode-attention-backend
 decoupled-spec-bind-endpoint decoupled-spec-connect-endpoints decoupled-spec-rank decoupled-spec-role
 decrypted-config-file decrypted-draft-config-file deepep-config deepep-dispatcher-output-dtype deepep-mode
@@ -65,11 +69,11 @@ disaggregation-mode disaggregation-transfer-backend dist-init-addr dist-timeout 
 dllm-algorithm-config download-dir dp-size dsa-decode-backend dsa-paged-mqa-logits-backend dsa-prefill-backend
 dsa-prefill-cp-mode dsa-topk-backend dwdp-size dynamic-batch-tokenizer-batch-size
 dynamic-batch-tokenizer-batch-timeout elastic-ep-backend elastic-ep-initial-size elastic-ep-scale-timeout
-enable-lora enable-lora-overlap-loading enable-multimodal encoder-bootstrap-port encoder-register-urls
+encoder-bootstrap-port encoder-register-urls
 encoder-transfer-backend encoder-urls engine-info-bootstrap-port ep-dispatch-algorithm ep-join-mode
 ep-join-rank-offset ep-num-redundant-experts ep-size eplb-algorithm eplb-min-rebalancing-utilization-threshold
 eplb-rebalance-layers-per-chunk eplb-rebalance-num-iterations expert-distribution-recorder-buffer-size
-expert-distribution-recorder-mode experts-shared-outer-loras export-metrics-to-file-dir extra-metric-labels
+expert-distribution-recorder-mode export-metrics-to-file-dir extra-metric-labels
 fastapi-root-path file-storage-path flashinfer-allreduce-fusion-backend flashinfer-autotune-skip-ops
 flashinfer-mxfp4-moe-precision flexkv-config-file forward-hooks forward-pass-metrics-ipc-name
 forward-pass-metrics-worker-id fp4-gemm-runner-backend fp8-gemm-runner-backend fuseep-mode gc-threshold
@@ -116,6 +120,9 @@ tokenizer-metrics-custom-labels-header tokenizer-mode tokenizer-path tokenizer-w
 tool-server torch-compile-max-bs torchao-config tp-size trace-modules triton-attention-num-kv-splits
 triton-attention-split-tile-size  warmups watchdog-timeout weight-cache-mode
 weight-cache-socket weight-cache-timeout weight-loader-prefetch-num-threads weight-version
+elastic-ep-join-mode elastic-ep-join-rank-offset fp4-gemm-backend fp8-gemm-backend nsa-decode-backend
+nsa-prefill-backend nsa-prefill-cp-mode piecewise-cuda-graph-compiler piecewise-cuda-graph-max-tokens
+piecewise-cuda-graph-tokens
 """
 
 VALUED: frozenset[str] = frozenset(_VALUED.split())
@@ -135,5 +142,11 @@ ALIASES: dict[str, str] = {
     "mamba-scheduler-strategy": "mamba-radix-cache-strategy",
     "dist-init-address": "dist-init-addr",
     "tokenizer": "tokenizer-path",
+    "attention-context-parallel-size": "attn-cp-size",
+    "decode-context-parallel-size": "dcp-size",
+    "moe-data-parallel-size": "moe-dp-size",
+    "nccl-init-addr": "dist-init-addr",
+    "grpc-http-sidecar-port": "smg-http-sidecar-port",
+    "hierarchical-sparse-attention-extra-config": "hisparse-config",
 }
 """Other spellings of the above that launch commands in use carry, old ones among them."""

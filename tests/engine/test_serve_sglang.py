@@ -88,6 +88,18 @@ def test_a_drafter_for_another_target_is_refused(tmp_path: Path) -> None:
         ("{} --speculative-ddtree-budget auto", "at least 1, not 'auto'"),
         ("{} --speculative-ddtree-budget 40 --speculative-ddtree-max-budget 32", "more than --speculative-ddtree-max-budget 32"),
         ("{} --speculative-draft-layers-window off", "of the embedded engine"),
+        ("{} --speculative-ddtree-budget 300", "--speculative-ddtree-budget is 300; 1 to 256 are possible"),
+        ("{} --speculative-ddtree-topk 65", "--speculative-ddtree-topk is 65; 1 to 64"),
+        ("{} --speculative-ddtree-max-topk 2", "--speculative-ddtree-topk 4 is more than --speculative-ddtree-max-topk 2"),
+        ("{} --speculative-ddtree-verify-widths 9 wide", "takes whole numbers, such as 9,17,33, not '9 wide'"),
+        ("{} --speculative-ddtree-verify-widths 9,99", "verify-widths is 99; 1 to 33"),
+        ("{} --speculative-ddtree-bud 300", "--speculative-ddtree-budget is 300"),
+        ("{} --speculative-num-draft-tokens 8 --speculative-dflash-block-size 16", "are one setting"),
+        ("{} --attention-context-parallel-size 2", "--attn-cp-size above 1"),
+        ("{} --lora-paths a=b", "does not work with --lora-paths"),
+        ("{} --device cpu", "--device cuda), not cpu"),
+        ("{} --ddtree-self-test --skip-server-warmup", "leave --skip-server-warmup out"),
+        ("{} --ddtree-self-test --tokenizer-worker-num 2", "--tokenizer-worker-num above 1"),
     ],
 )
 def test_what_would_fail_later_is_refused_now(argv: str, words: str) -> None:
@@ -101,12 +113,21 @@ def test_what_would_fail_later_is_refused_now(argv: str, words: str) -> None:
         "{} --page-size 1 --speculative-draft-window-size 2048 --speculative-ddtree-budget 16 --tp 8",
         "--speculative-algorithm DFLASH --speculative-draft-model-path d --attention-backend fa3 --page-size 64",
         "--model-path m --page-size 64 --some-new-switch",
+        "--config c.yaml --speculative-algorithm DDTREE --speculative-ddtree-draft-pool ring",
+        "{} --speculative-ddtree-max-budget 64 --speculative-ddtree-verify-widths 65 9,17",
         "--speculative-algorithm DDTREE --speculative-draft-model-path d --prefill-attention-backend triton "
         "--decode-attention-backend triton",
     ],
 )
 def test_what_can_be_served_is_not_refused(argv: str) -> None:
     assert check_sglang_flags(read_flags(argv.format(" ".join(DDTREE)).split()), 8).errors == ()
+
+
+@pytest.mark.parametrize(("block", "wrong"), [(1, True), (2, False), (257, False), (258, True), (None, False)])
+def test_a_block_has_bounds(block: int | None, wrong: bool) -> None:
+    errors = check_sglang_flags(read_flags(DDTREE), block).errors
+    assert bool(errors) == wrong
+    assert all("the drafter's block" in error for error in errors)
 
 
 def test_tree_flags_without_ddtree_are_a_warning() -> None:
