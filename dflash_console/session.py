@@ -260,13 +260,15 @@ async def _write_embedded_unit(transport: Transport, folder: Path) -> None:
 
     await transport.make_folder(str(folder))
     engine = (sys.executable, "-m", "engine_launch", "serve", "--engine", "embedded")
-    command = (*engine, *DEFAULT_FLAGS, "--port", str(_free_port()), "--enable-metrics")
-    text = new_unit_file(command, description="The embedded engine: a small model on this machine's CPU")
+    port = _free_port()
+    command = (*engine, *DEFAULT_FLAGS, "--port", str(port), "--enable-metrics")
+    text = new_unit_file(command, description="The embedded engine: a small model on this machine's CPU", chosen_port=port)
     await transport.write(str(folder / UNIT_NAME), text.encode(), mode=0o600)
 
 
 def _free_port() -> int:
-    """The first free port from SGLang's default on. It is written into the unit, so it stays the same from then on."""
+    """The first port from SGLang's default on that is free now. It is written into the unit and stays, as long as nobody else has
+    it when the engine is started (``hosts/chosen_port.py``)."""
     for port in range(FIRST_PORT, FIRST_PORT + 200):
         with socket.socket() as probe:
             try:

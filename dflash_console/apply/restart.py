@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Sequence
 
 from ..drift import drift_items, truth_table
-from ..evidence.command import flag_value
+from ..evidence.command import flag_value, set_flag
 from ..evidence.engine_log import Phase, StartLog
 from ..evidence.file_edits import FileEdit
 from ..evidence.secrets import mask_argv
@@ -178,7 +178,9 @@ class RestartApply:
             self._note_restart(before)
             self.restarted = True
             self.was_running = before.running
-            await ask_for_restart(service, before, patience, self._timeouts.restart)
+            # A change's files have to stay as they were written, or it could not be rolled back.
+            another_port = not self._plan.writes and not self._operation.rolling_back
+            await ask_for_restart(service, before, patience, self._timeouts.restart, another_port=another_port)
             state = await await_restart(transport, service, before, self._timeouts, patience, notes)
             self._operation.invocation_id = state.invocation_id
             gone = f", process {before.main.pid} is gone" if before.main is not None else ""
@@ -223,12 +225,22 @@ class RestartApply:
             if state.invocation_id != self._operation.invocation_id or state.main_pid is None:
                 await self._died()
             assert state.main_pid is not None
-            if config.loaded is not None and config.loaded != self._plan.command:
+            moved = self._moved(config)
+            if config.loaded is not None and config.loaded != self._plan.command and not moved:
                 shown = " ".join(mask_argv(config.loaded))
                 reason = f"the manager started another command than the planned one, the file was changed meanwhile: {shown}"
                 raise StageFailed(Verdict.OTHER_VALUE, reason)
-            notes.evidence = f"process {state.main_pid}"
+            notes.evidence = f"process {state.main_pid}{moved}"
             return state.main_pid
+
+    def _moved(self, config: ServiceConfig) -> str:
+        """What to say of a start that had to take another port than the planned one, and may; empty for every other start."""
+        if config.chosen_port is None or config.loaded != config.command:
+            return ""
+        knob, command = find_knob("flag:--port"), self._plan.command
+        if set_flag(command, knob, str(config.chosen_port)) != config.loaded or config.loaded == command:
+            return ""
+        return f" on port {config.chosen_port}, since {flag_value(command, knob).text} is another program's"
 
     async def _died(self) -> None:
         # The last words may come a moment after the end.

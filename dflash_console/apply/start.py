@@ -74,8 +74,13 @@ async def rebooted(transport: Transport, before: Before) -> bool:
     return before.first_process is not None and await identify(transport, 1) != before.first_process
 
 
-async def ask_for_restart(service: Service, before: Before, patience: Patience, timeout: float) -> None:
+async def ask_for_restart(
+    service: Service, before: Before, patience: Patience, timeout: float, *, another_port: bool = False
+) -> None:
     """Ask for a restart, or for a start where nothing runs. A request that a cut link swallowed is sent again.
+
+    Args:
+        another_port: as for :meth:`Service.start`.
 
     Raises:
         StageFailed: the manager refused; what it said is quoted.
@@ -84,7 +89,7 @@ async def ask_for_restart(service: Service, before: Before, patience: Patience, 
     begun = time.monotonic()
     while True:
         try:
-            await (service.restart() if before.running else service.start())
+            await (service.restart() if before.running else service.start(another_port=another_port))
             return
         except HostUnreachable as error:
             await patience.wait(str(error), begun, begun + timeout)

@@ -34,9 +34,20 @@ class EngineProcess:
     """One run of the engine's command, with its output pumped into the log."""
 
     def __init__(
-        self, command: Sequence[str], *, environment: Mapping[str, str], folder: str, invocation: str, log: LogWriter
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        folder: str,
+        invocation: str,
+        log: LogWriter,
+        inherits: Sequence[int] = (),
     ) -> None:
-        """Raises: OSError, ValueError: the command cannot be run."""
+        """``inherits``: file descriptors that the engine gets, under their numbers.
+
+        Raises:
+            OSError, ValueError: the command cannot be run.
+        """
         self._log = log
         self._invocation = invocation
         self._process = subprocess.Popen(
@@ -48,6 +59,7 @@ class EngineProcess:
             env=dict(environment),
             cwd=folder,
             process_group=0,
+            pass_fds=inherits,
             preexec_fn=_die_with_parent,
         )
         self.pid = self._process.pid

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from ..evidence.journal import LogLine
 from . import proc
+from .chosen_port import own_port
 from .process_log import ProcessLog
 from .service import ConfigSource, FileEdit, RunState, ServiceConfig, ServiceState, Texts
-from .supervisor_state import STATE_NAME, UNIT_NAME, SupervisorState, load_state
+from .supervisor_state import ANOTHER_PORT, STATE_NAME, UNIT_NAME, SupervisorState, load_state
 from .transport import HostError, HostFileError, Transport
 from .unit_file import UnitFileError, decode_unit_file, parse_unit_file, replace_command
 
@@ -108,7 +109,8 @@ class ProcessService:
             unit = parse_unit_file(text)
         except UnitFileError as error:
             return ServiceConfig((source,), (), loaded, problems=(f"{self._path}: {error}",))
-        return ServiceConfig((source,), unit.command, loaded, unit.environment)
+        own = own_port(unit)
+        return ServiceConfig((source,), unit.command, loaded, unit.environment, chosen_port=None if own is None else own[1])
 
     def target(self, config: ServiceConfig) -> str:
         return self._path
@@ -177,14 +179,14 @@ class ProcessService:
     async def reload(self) -> None:
         """Nothing to do: a start reads the file."""
 
-    async def start(self) -> None:
-        await self._manage("start")
+    async def start(self, *, another_port: bool = False) -> None:
+        await self._manage("start", *([ANOTHER_PORT] if another_port else []))
 
     async def stop(self, *, timeout: float = 60.0) -> None:
-        await self._manage("stop", timeout)
+        await self._manage("stop", timeout=timeout)
 
     async def restart(self) -> None:
-        await self._manage("restart", self._job_timeout)
+        await self._manage("restart", timeout=self._job_timeout)
 
     async def cursor(self) -> str:
         return await self._log.end()
@@ -266,10 +268,9 @@ class ProcessService:
         recorded = await self._recorded()
         return recorded.log_cursor or None if recorded is not None and recorded.invocation_id == invocation_id else None
 
-    async def _manage(self, verb: str, timeout: float = 60.0) -> None:
-        done = await self._transport.run(
-            [*_SUPERVISOR, verb, str(self._folder), f"{timeout:g}"], timeout=timeout + 30.0, changes=True
-        )
+    async def _manage(self, verb: str, *words: str, timeout: float = 60.0) -> None:
+        argv = [*_SUPERVISOR, verb, str(self._folder), f"{timeout:g}", *words]
+        done = await self._transport.run(argv, timeout=timeout + 30.0, changes=True)
         if not done.ok:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise HostError(said[-1] if said else f"{verb} of {self.unit} failed with status {done.status}")

@@ -80,6 +80,8 @@ class ServiceConfig:
     last change (``None``: not there)."""
     command_path: str = ""
     """The file in which the effective command stands; empty = the last source."""
+    chosen_port: int | None = None
+    """The port of ``command``, where the console chose it: a start may take another one."""
 
 
 class UndoTimer(Protocol):
@@ -167,8 +169,16 @@ class Service(Protocol):
     async def reload(self) -> None:
         """Make the manager read the files again. Raises: HostError."""
 
-    async def start(self) -> None:
-        """Ask for a start; returns when the manager took the job. Raises: HostError."""
+    async def start(self, *, another_port: bool = False) -> None:
+        """Ask for a start; returns when the manager took the job.
+
+        Args:
+            another_port: where the console chose the unit's port and another program has it by now, take the next free one and
+                note it in the configuration. Not for a change, whose files have to stay as they were written.
+
+        Raises:
+            HostError
+        """
 
     async def stop(self, *, timeout: float = 60.0) -> None:
         """Stop and wait until it is stopped. Raises: HostError."""

@@ -20,7 +20,7 @@ from . import proc
 from .engine_process import adopt_orphans, kill
 from .supervisor_log import LogWriter
 from .supervisor_run import Supervisor, SupervisorError, load_unit, tell
-from .supervisor_state import RESTART_LOCK, RUNNING_LOCK, SupervisorState, read_state
+from .supervisor_state import ANOTHER_PORT, RESTART_LOCK, RUNNING_LOCK, SupervisorState, read_state
 
 
 def read_holder(folder: Path) -> proc.ProcessId | None:
@@ -104,7 +104,7 @@ def stop(folder: Path, timeout: float) -> None:
     os.close(handle)
 
 
-def detach(folder: Path, *, replace_running: bool, timeout: float) -> None:
+def detach(folder: Path, *, replace_running: bool, another_port: bool, timeout: float) -> None:
     """Fork the supervisor and wait for its word: for a start, that the engine's process was made; for a restart, that the job
     was taken. What becomes of it is seen from the invocation id.
 
@@ -116,7 +116,7 @@ def detach(folder: Path, *, replace_running: bool, timeout: float) -> None:
     if os.fork() == 0:
         os.close(reader)
         try:
-            _supervise(folder, writer, replace_running=replace_running, timeout=timeout)
+            _supervise(folder, writer, replace_running=replace_running, another_port=another_port, timeout=timeout)
         finally:
             os._exit(0)
     os.close(writer)
@@ -127,7 +127,7 @@ def detach(folder: Path, *, replace_running: bool, timeout: float) -> None:
         raise SupervisorError(answer.decode("utf-8", "replace") or "the supervisor ended without a word; see the unit's log")
 
 
-def _supervise(folder: Path, report: int, *, replace_running: bool, timeout: float) -> None:
+def _supervise(folder: Path, report: int, *, replace_running: bool, another_port: bool, timeout: float) -> None:
     os.setsid()
     os.chdir(folder)
     null = os.open(os.devnull, os.O_RDWR)
@@ -155,21 +155,22 @@ def _supervise(folder: Path, report: int, *, replace_running: bool, timeout: flo
             tell(report, f"{folder.name} runs already")
             return
     _note_holder(handle)
-    Supervisor(folder, LogWriter(folder)).run(report)
+    Supervisor(folder, LogWriter(folder)).run(report, another_port=another_port)
 
 
 def main(arguments: list[str]) -> int:
-    """The command line: ``start|restart|stop FOLDER [TIMEOUT_S]``."""
-    if len(arguments) not in (2, 3) or arguments[0] not in ("start", "restart", "stop"):
-        print("usage: supervisor start|restart|stop FOLDER [TIMEOUT_S]", file=sys.stderr)
+    """The command line: ``start|restart|stop FOLDER [TIMEOUT_S [--another-port]]``."""
+    another_port = arguments[3:] == [ANOTHER_PORT]
+    if not 2 <= len(arguments) <= 3 + another_port or arguments[0] not in ("start", "restart", "stop"):
+        print(f"usage: supervisor start|restart|stop FOLDER [TIMEOUT_S [{ANOTHER_PORT}]]", file=sys.stderr)
         return 2
     verb, folder = arguments[0], Path(arguments[1]).absolute()
-    timeout = float(arguments[2]) if len(arguments) == 3 else 60.0
+    timeout = float(arguments[2]) if len(arguments) > 2 else 60.0
     try:
         if verb == "stop":
             stop(folder, timeout)
         else:
-            detach(folder, replace_running=verb == "restart", timeout=timeout)
+            detach(folder, replace_running=verb == "restart", another_port=another_port, timeout=timeout)
     except SupervisorError as error:
         print(error, file=sys.stderr)
         return 1

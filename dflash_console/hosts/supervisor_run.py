@@ -10,11 +10,15 @@ import contextlib
 import os
 import secrets
 import signal
+import socket
 import time
 from dataclasses import replace
 from pathlib import Path
 
+from engine_launch.spec.handover import LISTEN_FD_VARIABLE
+
 from . import proc
+from .chosen_port import take_port
 from .engine_process import EngineProcess, kill
 from .supervisor_log import LogWriter
 from .supervisor_state import UNIT_NAME, SupervisorState, read_state, write_state
@@ -50,11 +54,18 @@ class Supervisor:
     def _on_stop(self, number: int, frame: object) -> None:
         self._stop_asked = True
 
-    def run(self, report: int) -> None:
-        """Start the engine, say on the pipe ``report`` whether that worked, and stay until it is over."""
+    def run(self, report: int, *, another_port: bool) -> None:
+        """Start the engine, say on the pipe ``report`` whether that worked, and stay until it is over.
+
+        Args:
+            another_port: take the next port where the one that the console chose is another program's.
+        """
         try:
             unit = load_unit(self._folder)
-            engine: EngineProcess | None = self._start(unit)
+            self._end_strays()
+            chosen = unit.chosen_port
+            unit, reserved = take_port(self._folder / UNIT_NAME, unit, move=another_port)
+            engine: EngineProcess | None = self._start(unit, reserved, moved_from=chosen if unit.chosen_port != chosen else None)
         except SupervisorError as error:
             tell(report, str(error))
             return
@@ -62,11 +73,19 @@ class Supervisor:
         while engine is not None:
             engine = self._follow(unit, engine)
 
-    def _start(self, unit: UnitFile) -> EngineProcess:
+    def _start(self, unit: UnitFile, reserved: socket.socket | None, moved_from: int | None = None) -> EngineProcess:
+        """Run the engine once.
+
+        Args:
+            reserved: the bound socket that it gets; ``None`` = it binds its port itself.
+            moved_from: the port that it had to leave to another program.
+
+        Raises:
+            SupervisorError: the command cannot be run.
+        """
         invocation = secrets.token_hex(16)
         own = proc.identify(os.getpid())
         assert own is not None
-        self._end_strays()
         begun = time.time()
         state = SupervisorState(
             "starting",
@@ -81,6 +100,11 @@ class Supervisor:
         )
         self._note(state)
         environment = {**os.environ, **unit.environment, "INVOCATION_ID": invocation, "PYTHONUNBUFFERED": "1"}
+        if reserved is not None:
+            environment[LISTEN_FD_VARIABLE] = str(reserved.fileno())
+        if moved_from is not None:
+            said = f"Port {moved_from} is another program's: the engine gets port {unit.chosen_port}, noted in {UNIT_NAME}"
+            self._say(said, invocation)
         try:
             engine = EngineProcess(
                 unit.command,
@@ -88,6 +112,7 @@ class Supervisor:
                 folder=unit.folder or str(self._folder),
                 invocation=invocation,
                 log=self._log,
+                inherits=() if reserved is None else (reserved.fileno(),),
             )
         except (OSError, ValueError) as error:
             said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -95,6 +120,10 @@ class Supervisor:
             self._say(detail, invocation, priority=3)
             self._note(replace(state, state="failed", ended_at=time.time(), result="resources", detail=detail))
             raise SupervisorError(detail) from None
+        finally:
+            # The engine has it now, and gives it up when it ends.
+            if reserved is not None:
+                reserved.close()
         engine.selector.register(self._wakeup, 1)
         self._note(replace(state, state="running", main=proc.identify(engine.pid)))
         self._say(f"Started {self._folder.name} (invocation {invocation}, pid {engine.pid})", invocation)
@@ -174,8 +203,9 @@ class Supervisor:
             time.sleep(min(left, 0.1))
         self._restarts += 1
         self._say(f"Scheduled restart job, restart counter is at {self._restarts}.", self._state.invocation_id)
+        self._end_strays()
         with contextlib.suppress(SupervisorError):
-            return self._start(unit)
+            return self._start(unit, None)
         return None
 
     def _note(self, state: SupervisorState) -> None:

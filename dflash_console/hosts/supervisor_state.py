@@ -17,6 +17,8 @@ STATE_NAME = "state.json"
 UNIT_NAME = "service.toml"
 RUNNING_LOCK = "supervisor.lock"
 """Held by the supervisor for as long as it lives: there is one per folder."""
+ANOTHER_PORT = "--another-port"
+"""Word for a start that may take another port than the unit's own (:mod:`.chosen_port`)."""
 RESTART_LOCK = "restart.lock"
 """Held by a restart for as long as it waits for the end of the engine that runs."""
 

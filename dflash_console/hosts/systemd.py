@@ -174,7 +174,7 @@ class SystemdService:
         await self._still_ours()
         await self._manager.command("daemon-reload")
 
-    async def start(self) -> None:
+    async def start(self, *, another_port: bool = False) -> None:
         await self._still_ours()
         await self._jobs.start()
 

@@ -41,10 +41,13 @@ class UnitFile:
     """Seconds between SIGTERM and SIGKILL."""
     folder: str = ""
     """Working directory; empty = the unit's folder."""
+    chosen_port: int | None = None
+    """The port that the console chose for this unit. While the command has it, a start takes the next free one where another
+    program has it; a port that a person set is never changed."""
 
 
 _TOP = frozenset({"command", "description", "environment", "service"})
-_SERVICE = frozenset({"restart", "restart_delay_s", "restart_limit", "stop_timeout_s", "folder"})
+_SERVICE = frozenset({"restart", "restart_delay_s", "restart_limit", "stop_timeout_s", "folder", "chosen_port"})
 
 
 def decode_unit_file(data: bytes) -> str:
@@ -91,6 +94,7 @@ def parse_unit_file(text: str) -> UnitFile:
         restart_limit=int(_number(service, "restart_limit", 5)),
         stop_timeout_s=_number(service, "stop_timeout_s", 10.0),
         folder=_text(service, "folder"),
+        chosen_port=_port(service),
     )
 
 
@@ -125,12 +129,24 @@ def _number(table: Mapping[str, object], key: str, default: float) -> float:
     return float(value)
 
 
-def new_unit_file(command: Sequence[str], *, description: str, environment: Mapping[str, str] | None = None) -> str:
-    """The text of a first ``service.toml``."""
+def _port(table: Mapping[str, object]) -> int | None:
+    value = table.get("chosen_port")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 65_536):
+        raise UnitFileError("service.chosen_port must be a port, from 1 to 65535")
+    return value
+
+
+def new_unit_file(
+    command: Sequence[str], *, description: str, environment: Mapping[str, str] | None = None, chosen_port: int | None = None
+) -> str:
+    """The text of a first ``service.toml``. ``chosen_port``: the port in ``command``, where it may be another one."""
     lines = [f"description = {quote(description)}", "", *_array(command)]
     if environment:
         lines += ["", "[environment]", *(f"{quote(name)} = {quote(value)}" for name, value in environment.items())]
-    lines += ["", "[service]", 'restart = "no"', "stop_timeout_s = 10.0", ""]
+    lines += ["", "[service]", 'restart = "no"', "stop_timeout_s = 10.0"]
+    if chosen_port is not None:
+        lines += [f"chosen_port = {chosen_port}  # a start takes the next free one where this is taken, and notes it here"]
+    lines += [""]
     return "\n".join(lines)
 
 
@@ -160,6 +176,32 @@ def replace_command(text: str, command: Sequence[str]) -> str:
     raise UnitFileError(
         'the command is written in a form that cannot be edited; write it as a list: command = ["engine", "--flag"]'
     )
+
+
+_PORT_KEY = re.compile(r"""^([ \t]*(?:service[ \t]*\.[ \t]*)?chosen_port[ \t]*=[ \t]*)([0-9_]+)""", re.MULTILINE)
+
+
+def move_port(text: str, port: int) -> str:
+    """``text`` with another chosen port, in the command and where it is noted as chosen; nothing else changes.
+
+    Raises:
+        UnitFileError: ``text`` is no unit file whose command has its chosen port, or is written in a form that cannot be edited.
+    """
+    unit = parse_unit_file(text)
+    old, command = str(unit.chosen_port), list(unit.command)
+    at = max((at for at, word in enumerate(command) if word == "--port" or word.startswith("--port=")), default=None)
+    if at is not None and command[at] == f"--port={old}":
+        command[at] = f"--port={port}"
+    elif at is not None and command[at : at + 2] == ["--port", old]:
+        command[at + 1] = str(port)
+    else:
+        raise UnitFileError(f"the command has another port than the chosen one, {old}")
+    moved = replace_command(text, command)
+    for match in _PORT_KEY.finditer(moved):
+        result = f"{moved[: match.start(2)]}{port}{moved[match.end(2) :]}"
+        if _reads_as(result, replace(unit, command=tuple(command), chosen_port=port)):
+            return result
+    raise UnitFileError("service.chosen_port is written in a form that cannot be edited; write it as: chosen_port = 30000")
 
 
 def _reads_as(text: str, unit: UnitFile) -> bool:

@@ -18,7 +18,7 @@ from ..evidence.secrets import mask_argv
 from ..evidence.server import Dialect
 from ..formats import size
 from ..knobs import AUTO, KNOBS, PLAIN, Knob, KnobError, Value, find_knob, same_value, show_value
-from ..state import HostState
+from ..state import HostState, RunState
 from .draft_pool import DDTREE, POOL_FLAG, DraftPool, engine_of, pool_of, started_command
 from .predict import Wanted, kept_beyond
 from .records import Change, Finding, KnobChange, Mode, Severity, Survey
@@ -240,11 +240,23 @@ def _survey(case: Case) -> Iterator[Finding]:
         yield _warning("unit_remark", f"the service manager says of the unit as it is: {remark}")
     if case.survey.port_taken:
         holder = f"held by {case.survey.port_holder}" if case.survey.port_holder else "in use by another program"
-        yield _error("port_busy", f"the port is {holder}: the engine could not listen; end that, or choose another --port")
+        if _may_move(case):
+            yield _info(
+                "port_moves", f"the port is {holder}: the engine gets the next one that is free, and its file will say so"
+            )
+        else:
+            yield _error("port_busy", f"the port is {holder}: the engine could not listen; end that, or choose another --port")
     if strangers := case.survey.gpu_strangers:
         more = f"; and {len(strangers) - GPU_LISTED} more" if len(strangers) > GPU_LISTED else ""
         named = "; ".join(strangers[:GPU_LISTED])
         yield _warning("gpu_memory_held", f"GPU memory is held by processes that are not this unit's: {named}{more}")
+
+
+def _may_move(case: Case) -> bool:
+    """Whether a start takes another port by itself: the console chose this one, and nothing is written that has to stay so."""
+    config = case.state.config.value if case.state.config is not None else None
+    ended = case.state.service is not None and case.state.service.value.state in (RunState.STOPPED, RunState.FAILED)
+    return ended and config is not None and config.chosen_port is not None and not case.writes
 
 
 def _nothing(case: Case) -> Iterator[Finding]:

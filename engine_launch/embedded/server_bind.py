@@ -6,6 +6,8 @@ import errno
 import os
 import socket
 
+from engine_launch.spec.handover import LISTEN_FD_VARIABLE
+
 
 class StartError(Exception):
     """The server cannot start; the message is one sentence for stderr."""
@@ -32,12 +34,36 @@ def bind(host: str, port: int) -> socket.socket:
         reserved.close()
         if error.errno == errno.EADDRINUSE:
             raise StartError(
-                f"Port {port} on {host} is in use by another process; stop it, or choose another with --port."
+                f"Port {port} on {host} is in use by another process; stop it, or choose another --port (0 takes a free one)."
             ) from None
         raise StartError(f"{host}:{port} cannot be listened on: {os.strerror(error.errno or 0)}.") from None
     return reserved
 
 
+def inherited(host: str, port: int) -> socket.socket | None:
+    """The socket for ``host:port`` that whoever started this process has bound for it; ``None`` when there is none.
+
+    What else stands in the variable (another file, another address) is no such socket, and is left alone.
+    """
+    number = os.environ.pop(LISTEN_FD_VARIABLE, "")
+    if not number.isascii() or not number.isdigit():
+        return None
+    try:
+        held = socket.socket(fileno=int(number))
+    except OSError:
+        return None
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        same = (held.family, held.type, held.getsockname()[:2]) == (found[0], found[1], found[4][:2])
+    except OSError:
+        same = False
+    if not same:
+        held.detach()
+        return None
+    held.set_inheritable(False)
+    return held
+
+
 def allow_listening(reserved: socket.socket) -> None:
-    """Prepare a socket from :func:`bind` for ``listen``, which looks for lingering connections once more."""
+    """Prepare a socket from :func:`bind` or :func:`inherited` for ``listen``, which looks for lingering connections once more."""
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

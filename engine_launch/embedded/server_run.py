@@ -23,7 +23,7 @@ from engine_launch.embedded.api import Engine
 from engine_launch.embedded.events import EngineLog
 from engine_launch.embedded.logs import SglangLog, server_args_line
 from engine_launch.embedded.options import EngineOptions
-from engine_launch.embedded.server_bind import allow_listening, bind
+from engine_launch.embedded.server_bind import allow_listening, bind, inherited
 from engine_launch.embedded.server_options import ServerOptions, server_args
 from engine_launch.embedded.tokenizer import Tokenizer
 
@@ -72,7 +72,7 @@ def run_server(options: ServerOptions, build: Build, logger: logging.Logger) -> 
         EngineError: the engine cannot be built.
     """
     begun = time.monotonic()
-    reserved = bind(options.host, options.port)
+    reserved = inherited(options.host, options.port) or bind(options.host, options.port)
     options = replace(options, port=reserved.getsockname()[1])
     with contextlib.closing(reserved):
         signal.signal(signal.SIGTERM, _stop_loading)

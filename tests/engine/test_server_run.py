@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -13,7 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from engine_launch.embedded.server_bind import StartError, allow_listening, bind
+from engine_launch.embedded.server_bind import StartError, allow_listening, bind, inherited
+from engine_launch.spec.handover import LISTEN_FD_VARIABLE
 from tests.engine.scripted import wait_until
 
 ROOT = Path(__file__).parent.parent.parent
@@ -37,12 +39,16 @@ sys.exit(run_server(options_for("--port", sys.argv[1]), build, configure_logging
 class Process:
     """A server in a process of its own."""
 
-    def __init__(self, port: int, load_seconds: float, folder: Path) -> None:
+    def __init__(self, port: int, load_seconds: float, folder: Path, inherits: tuple[int, ...] = ()) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.log = folder / "server.log"
         with self.log.open("w") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", SCRIPTED_SERVER, str(port), str(load_seconds)], stdout=out, stderr=out, cwd=ROOT
+                [sys.executable, "-c", SCRIPTED_SERVER, str(port), str(load_seconds)],
+                stdout=out,
+                stderr=out,
+                cwd=ROOT,
+                pass_fds=inherits,
             )
 
     def refuses(self) -> bool:
@@ -106,6 +112,41 @@ def test_connections_that_linger_do_not_make_the_port_busy() -> None:
     with bind("127.0.0.1", port) as reserved:
         allow_listening(reserved)
         reserved.listen()
+
+
+def test_the_socket_that_the_starter_has_bound_is_taken_and_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    with bind("127.0.0.1", 0) as given:
+        port = given.getsockname()[1]
+        monkeypatch.setenv(LISTEN_FD_VARIABLE, str(os.dup(given.fileno())))
+        taken = inherited("127.0.0.1", port)
+        assert taken is not None
+        assert (taken.getsockname(), os.environ.get(LISTEN_FD_VARIABLE)) == (given.getsockname(), None)
+        assert not taken.get_inheritable(), "what the engine starts must not hold its port"
+        allow_listening(taken)
+        taken.listen()
+        taken.close()
+        for host, wanted in (("127.0.0.1", port + 1), ("0.0.0.0", port), ("::1", port)):
+            monkeypatch.setenv(LISTEN_FD_VARIABLE, str(given.fileno()))
+            assert inherited(host, wanted) is None
+        assert given.getsockname()[1] == port, "it is left alone"
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "99999", "0", "³"])
+def test_what_is_no_socket_is_left_alone_and_the_port_is_bound_as_ever(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(LISTEN_FD_VARIABLE, value)
+    assert inherited("127.0.0.1", free_port()) is None
+    os.fstat(0)
+
+
+def test_a_server_serves_on_the_socket_that_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bind("127.0.0.1", 0) as given:
+        monkeypatch.setenv(LISTEN_FD_VARIABLE, str(given.fileno()))
+        server = Process(given.getsockname()[1], 0.0, tmp_path, inherits=(given.fileno(),))
+    try:
+        assert server.wait_for("fired up")
+        assert httpx.get(server.url + "/health", timeout=5).status_code == 200
+    finally:
+        server.stop()
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])

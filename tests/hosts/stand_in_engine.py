@@ -2,6 +2,7 @@
 
 It is honest by default: it reads its flags, prints the lines that a start prints (with the values it will use), answers
 ``/health``, ``/server_info``, ``/v1/loads``, ``/metrics``, ``/set_internal_state`` and ``/generate``, and ends on SIGTERM.
+It takes the socket that its starter bound for it.
 ``STAND_IN_FAULTS`` makes it misbehave: ``BUDGET=FAULT`` pairs, so that one configuration breaks and another works
 (``16=exit;*=ignore-term``); ``*`` stands for every budget. On SIGUSR1 it gives its port up and goes on living.
 """
@@ -12,6 +13,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -295,7 +297,13 @@ def main(arguments: list[str]) -> int:
     try:
         server = ThreadingHTTPServer(("127.0.0.1", engine.port), Handler, bind_and_activate=False)
         server.allow_reuse_address = True
-        server.server_bind()
+        if given := os.environ.pop("DDTREE_LISTEN_FD", ""):
+            server.socket.close()
+            server.socket = socket.socket(fileno=int(given))
+            # Connections that linger from an earlier engine do not count when it listens.
+            server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        else:
+            server.server_bind()
     except OSError:
         print(f"error: port {engine.port} is in use by another program; choose another with --port", file=sys.stderr, flush=True)
         return 2

@@ -372,6 +372,28 @@ def test_a_busy_port_and_a_broken_unit_block() -> None:
     assert codes(plan(state(), {"tree_topk": 2}, Mode.RESTART, survey), Severity.ERROR) == {"port_busy", "unit_broken"}
 
 
+@pytest.mark.parametrize(
+    ("chosen", "running", "wanted", "moves"),
+    [
+        (30000, False, {}, True),
+        (None, False, {}, False),
+        # What is written has to stay as it was written, and an engine that is restarted stays where it was.
+        (30000, False, {"tree_topk": 2}, False),
+        (30000, True, {}, False),
+    ],
+)
+def test_a_port_that_the_console_chose_is_left_to_who_has_it_by_a_start_alone(
+    chosen: int | None, running: bool, wanted: dict[str, Value | None], moves: bool
+) -> None:
+    known = state(running=running)
+    assert known.config is not None
+    known = replace(known, config=Aged(replace(known.config.value, chosen_port=chosen), 0.0))
+    made = plan(known, wanted, Mode.RESTART, Survey(drafter=drafter(), port_taken=True, port_holder="pid 7 (nc)"))
+    assert codes(made, Severity.ERROR) == (set() if moves else {"port_busy"})
+    assert ("port_moves" in codes(made, Severity.INFO)) is moves
+    assert any("held by pid 7 (nc)" in finding.message for finding in made.findings)
+
+
 def test_who_holds_the_port_or_the_gpus_memory_is_named() -> None:
     strangers = tuple(f"pid {pid} (sglang::scheduler), 100998 MiB" for pid in range(6))
     survey = Survey(drafter=drafter(), port_taken=True, port_holder="pid 7 (python3, old.service)", gpu_strangers=strangers)

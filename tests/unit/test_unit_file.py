@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_console.evidence.toml_array import quote
-from dflash_console.hosts.unit_file import Restart, UnitFileError, new_unit_file, parse_unit_file, replace_command
+from dflash_console.hosts.unit_file import Restart, UnitFileError, move_port, new_unit_file, parse_unit_file, replace_command
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 COMMANDS = st.lists(WORDS, min_size=1, max_size=8).filter(lambda words: bool(words[0]))
@@ -185,3 +185,38 @@ def test_a_broken_file_is_refused_with_the_key_and_the_reason(text: str, said: s
 def test_the_service_table_is_read() -> None:
     unit = parse_unit_file('command = ["e"]\n[service]\nrestart = "on-failure"\nrestart_limit = 3\nstop_timeout_s = 2.5\n')
     assert (unit.restart, unit.restart_limit, unit.stop_timeout_s) == (Restart.ON_FAILURE, 3, 2.5)
+
+
+PORTS = st.integers(1, 65_535)
+
+
+@given(WORDS, PORTS, PORTS, st.booleans())
+def test_a_chosen_port_is_moved_in_both_places_and_nothing_else_changes(word: str, old: int, new: int, attached: bool) -> None:
+    def text(port: int) -> str:
+        words = ["engine", word, *([f"--port={port}"] if attached else ["--port", str(port)]), "--flag"]
+        made = new_unit_file(words, description=f"chosen_port = {old}", chosen_port=port)
+        return f"# chosen_port = {old}\n{made}".replace("[service]", "[service]  # mine")
+
+    if not word.startswith("--port"):
+        assert move_port(text(old), new) == text(new)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('command = ["engine", "--port", "2"]\n[service]\nchosen_port = 1\n', "another port than the chosen one, 1"),
+        ('command = ["engine", "--port"]\n[service]\nchosen_port = 1\n', "another port than the chosen one, 1"),
+        ('command = ["engine"]\n[service]\nchosen_port = 1\n', "another port than the chosen one, 1"),
+        ('command = ["engine", "--port", "1"]\n', "another port than the chosen one, None"),
+        ('service = {chosen_port = 1}\ncommand = ["engine", "--port", "1"]\n', "a form that cannot be edited"),
+    ],
+)
+def test_a_port_that_is_not_the_chosen_one_or_cannot_be_edited_is_left_as_it_is(text: str, words: str) -> None:
+    with pytest.raises(UnitFileError, match=words):
+        move_port(text, 9)
+
+
+@pytest.mark.parametrize("value", ["0", "65536", "true", '"30000"', "1.5"])
+def test_a_chosen_port_that_is_none_is_refused(value: str) -> None:
+    with pytest.raises(UnitFileError, match="chosen_port must be a port"):
+        parse_unit_file(f'command = ["engine"]\n[service]\nchosen_port = {value}\n')
