@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine_launch.doctor.check import Check, ok, warn
+from engine_launch.doctor.check import Check, fail, ok, warn
 from engine_launch.spec.draft_pool import (
     KvShape,
     Pools,
@@ -33,6 +33,7 @@ CONTEXT_BYTES = 600 << 20
 DEFAULT_REQUESTS = 48
 """``--max-running-requests`` of a start with a DFlash drafter that does not give it (SGLang 0.5.17)."""
 NAME = "draft pool"
+SHARE = "--mem-fraction-static"
 
 
 @dataclass(frozen=True)
@@ -69,29 +70,43 @@ def read_start(flags: Mapping[str, str]) -> Start | None:
     if not all(flags.get(name) for name in ("--model-path", "--speculative-draft-model-path")):
         return None
     try:
-        config = json.loads((folders[0] / "config.json").read_text(encoding="utf-8"))
         drafter = load_drafter_config(folders[1])
-        ranks = number(flags, "--tp-size") or 1
-        target = _target_shape(config, ranks, _kv_dtype_bytes(flags))
-        fraction = float(flags["--mem-fraction-static"]) if "--mem-fraction-static" in flags else None
+        ranks = _given(flags, "--tp-size") or 1
+        target = _target_shape(_config(folders[0]), ranks, _kv_dtype_bytes(flags))
+        fraction = float(flags[SHARE]) if SHARE in flags else None
         weights = sum(_weight_bytes(folder, flags) for folder in folders)
-    except (OSError, ValueError, KeyError, TypeError, DrafterConfigError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, DrafterConfigError):
         return None
     return Start(
         target,
         _draft_shape(drafter, ranks, _kv_dtype_bytes(flags)),
         weights // ranks,
         block_given(flags) or drafter.block_size,
-        number(flags, "--speculative-draft-window-size"),
-        number(flags, "--max-running-requests") or DEFAULT_REQUESTS,
-        number(flags, "--max-total-tokens"),
+        _given(flags, "--speculative-draft-window-size"),
+        _given(flags, "--max-running-requests") or DEFAULT_REQUESTS,
+        _given(flags, "--max-total-tokens"),
         fraction,
     )
 
 
+def share_refusal(flags: Mapping[str, str]) -> str:
+    """Why ``--mem-fraction-static`` is no share, or an empty text."""
+    text = flags.get(SHARE)
+    try:
+        good = text is None or 0 < float(text) <= 1
+    except ValueError:
+        good = False
+    return "" if good else f"{SHARE} takes a share between 0 and 1, not {text!r}."
+
+
 def check_draft_pool(flags: Mapping[str, str], free_bytes: float | None) -> Check | None:
     """The draft pool that these flags ask for, and beside it the other one; ``None`` without DDTREE or local checkpoints."""
-    start = read_start(flags) if asked_algorithm(flags) == "DDTREE" else None
+    if asked_algorithm(flags) != "DDTREE":
+        return None
+    problem = share_refusal(flags)
+    if problem:
+        return fail(NAME, problem)
+    start = read_start(flags)
     if start is None:
         return None
     asked = flags.get(DRAFT_POOL, "stock")
@@ -102,7 +117,8 @@ def check_draft_pool(flags: Mapping[str, str], free_bytes: float | None) -> Chec
         said = f"{asked}; the stock pool takes {each:.3f} GB for every 100,000 tokens of the target"
         if ring_gb is not None:
             said += f", a ring of {start.window} tokens for {start.requests} requests {ring_gb:.3f} GB in all"
-        return ok(NAME, f"{said}. Give --mem-fraction-static to have the tokens foretold.")
+        missing = f"Give {SHARE} to have the tokens foretold" if start.fraction is None else "Free GPU memory is not known"
+        return ok(NAME, f"{said}. {missing}.")
     stock = start.stock(available)
     if asked != "ring" or not start.window:
         said = f"stock, {stock.draft_bytes / GIB:.3f} GB beside {stock.target_bytes / GIB:.2f} GB for {stock.tokens:,} tokens"
@@ -121,14 +137,35 @@ def check_draft_pool(flags: Mapping[str, str], free_bytes: float | None) -> Chec
     return warn(NAME, f"{said}: here the ring is the larger one. Give fewer --max-running-requests or a smaller window.")
 
 
+def _given(flags: Mapping[str, str], name: str) -> int | None:
+    """A count among the flags; one below 1 is none, and the check of the flags says so where it matters."""
+    value = number(flags, name)
+    return value if value is not None and value > 0 else None
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if not isinstance(config, dict):
+        raise ValueError("a configuration is a JSON object")
+    return config
+
+
+def _count(value: object) -> int:
+    """A size in a configuration. Raises ValueError for anything but a number of at least 1."""
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{value!r} is no size")
+    return value
+
+
 def _target_shape(config: Mapping[str, Any], ranks: int, dtype_bytes: int) -> KvShape:
     part = config.get("text_config") or config
-    layers = int(part["num_hidden_layers"])
+    layers = _count(part["num_hidden_layers"])
     if part.get("kv_lora_rank"):
-        return KvShape(layers, latent_row_bytes(layers, int(part["kv_lora_rank"]), int(part["qk_rope_head_dim"]), dtype_bytes))
-    heads = int(part["num_attention_heads"])
-    size = int(part.get("head_dim") or int(part["hidden_size"]) // heads)
-    kv_heads = int(part.get("num_key_value_heads") or heads)
+        latent, rope = _count(part["kv_lora_rank"]), _count(part["qk_rope_head_dim"])
+        return KvShape(layers, latent_row_bytes(layers, latent, rope, dtype_bytes))
+    heads = _count(part["num_attention_heads"])
+    size = _count(part.get("head_dim") or _count(part["hidden_size"]) // heads)
+    kv_heads = _count(part.get("num_key_value_heads") or heads)
     return KvShape(layers, heads_row_bytes(layers, kv_heads, size, size, dtype_bytes, ranks))
 
 
@@ -152,7 +189,7 @@ def _dtype_bytes(flags: Mapping[str, str]) -> int:
 
 def _weight_bytes(folder: Path, flags: Mapping[str, str]) -> int:
     """What the checkpoint's weights will take, unless they are quantised: then what they take on disk."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = _config(folder)
     on_disk = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     if config.get("quantization_config"):
         return on_disk

@@ -294,8 +294,13 @@ def test_a_ring_that_is_larger_than_the_stock_pool_is_a_warning(tmp_path: Path) 
 
 def test_without_a_share_or_a_known_card_only_sizes_are_foretold(tmp_path: Path) -> None:
     window = ("--speculative-draft-window-size", "512")
-    for name, flags, free in (("a", window, 140e9), ("b", (*window, "--mem-fraction-static", "0.3"), None)):
+    unknown = (
+        ("a", window, 140e9, "Give --mem-fraction-static"),
+        ("b", (*window, "--mem-fraction-static", "0.3"), None, "memory is not"),
+    )
+    for name, flags, free, missing in unknown:
         _, message = foretold(tmp_path / name, *flags, free=free)
+        assert missing in message
         assert "0.143 GB for every 100,000 tokens" in message
         assert "a ring of 512 tokens for 48 requests 0.036 GB" in message
 
@@ -305,6 +310,38 @@ def test_latent_attention_and_several_ranks_are_counted(tmp_path: Path) -> None:
     start = read_start(read_flags(flags_for(tmp_path, "--tp-size", "8", **{**SMOLLM2, **latent})))
     assert start is not None
     assert (start.target.row_bytes, start.draft.row_bytes) == (30 * 576 * 2, 2 * 1 * 128 * 2)
+
+
+@pytest.mark.parametrize("share", ["half", "0", "9", "-1", "nan", "inf"])
+def test_a_share_of_memory_is_between_nothing_and_all(tmp_path: Path, share: str) -> None:
+    status, message = foretold(tmp_path, f"--mem-fraction-static={share}")
+    assert status is Status.FAIL
+    assert f"a share between 0 and 1, not '{share}'" in message
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        [],
+        "text",
+        {},
+        {**SMOLLM2, "text_config": [1]},
+        {**SMOLLM2, "num_attention_heads": 0},
+        {**SMOLLM2, "num_hidden_layers": "30"},
+    ],
+    ids=["list", "text", "empty", "part is a list", "no heads", "layers are a word"],
+)
+def test_nothing_is_foretold_of_a_target_whose_configuration_is_none(tmp_path: Path, config: object) -> None:
+    flags = flags_for(tmp_path, "--mem-fraction-static", "0.3", **SMOLLM2)
+    Path(flags[1], "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert check_draft_pool(read_flags(flags), 140e9) is None
+    assert "flags drafter" in verdicts(flags)
+
+
+def test_counts_below_one_are_not_counted_with(tmp_path: Path) -> None:
+    words = [f"{name}=-4" for name in ("--tp-size", "--max-total-tokens", "--max-running-requests")]
+    start = read_start(read_flags(flags_for(tmp_path, *words, "--speculative-draft-window-size=0", **SMOLLM2)))
+    assert start == read_start(read_flags(flags_for(tmp_path / "b", **SMOLLM2)))
 
 
 def test_models_on_a_hub_and_plain_decoding_have_no_draft_pool_to_foretell(tmp_path: Path) -> None:
