@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 
 from .doctor import Check, CheckStatus
 from .evidence.command import EngineCommand, find_engine
+from .evidence.gpu_faults import Grade
 from .evidence.terminal_text import clean_line
-from .hosts.gpus import NoGpuTool, Owner, read_holders
+from .gpu_report import gpu_report
+from .hosts.gpus import NoGpuTool, Owner, read_gpus, read_holders
 from .hosts.proc_table import read_processes
 from .hosts.service import RunState
 from .hosts.transport import HostError, Transport
-from .state import HostState
+from .state import Aged, HostState
 
 LISTED = 5
-"""Processes that one finding names."""
+"""Processes or faults that one finding names."""
 
 
 def check_service(state: HostState) -> Check:
@@ -83,6 +87,7 @@ def check_drafter(state: HostState) -> Check:
 async def check_gpus(transport: Transport, state: HostState) -> Check:
     """The GPU tool, and GPU processes that are not this unit's."""
     try:
+        rows = await read_gpus(transport)
         holders = await read_holders(transport, _main_pid(state))
     except NoGpuTool as problem:
         if state.embedded:
@@ -90,11 +95,34 @@ async def check_gpus(transport: Transport, state: HostState) -> Check:
         return Check("GPUs", CheckStatus.WARNING, str(problem))
     except HostError as problem:
         return Check("GPUs", CheckStatus.WARNING, str(problem))
-    others = [holder.words for holder in holders if holder.owner is not Owner.OURS]
-    if others:
-        listed = "; ".join(others[:LISTED])
-        return Check("GPUs", CheckStatus.WARNING, f"{len(others)} processes that are not this unit's hold GPU memory: {listed}")
-    return Check("GPUs", CheckStatus.OK, "nvidia-smi answers, no strangers hold GPU memory")
+    return judge_gpus(replace(state, gpus=Aged(rows, 0.0), gpu_holders=Aged(holders, 0.0)))
+
+
+def judge_gpus(state: HostState) -> Check:
+    """The GPUs of a snapshot: how many, what is wrong with each, and whose processes hold their memory."""
+    report = gpu_report(state)
+    if not report.lines:
+        return Check("GPUs", CheckStatus.WARNING, "nvidia-smi lists no GPU")
+    holders = state.gpu_holders.value if state.gpu_holders is not None else ()
+    # Of a server that does not run, nobody's processes are to be there: then an unseen one is a leftover.
+    left = (
+        []
+        if any(holder.owner is Owner.OURS for holder in holders)
+        else [holder.words for holder in holders if holder.owner is Owner.UNKNOWN]
+    )
+    said = [fault.words for fault in report.faults]
+    if left:
+        said.append(f"GPU memory is held by processes that are not known to be this unit's: {_listed(left)}")
+    if said:
+        grave = any(fault.grade is Grade.BAD for fault in report.faults)
+        return Check("GPUs", CheckStatus.FAILED if grave else CheckStatus.WARNING, f"{report.kinds}. {_listed(said, '. ')}")
+    ranks = f", {report.ranks.words}" if report.ranks is not None and report.ranks.seen is not None else ""
+    return Check("GPUs", CheckStatus.OK, f"{report.kinds}{ranks}, no strangers hold GPU memory")
+
+
+def _listed(words: Sequence[str], separator: str = "; ") -> str:
+    more = f"{separator}{len(words) - LISTED} more" if len(words) > LISTED else ""
+    return separator.join(words[:LISTED]) + more
 
 
 async def check_strays(transport: Transport, state: HostState) -> Check:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from .evidence.engine_log import StartLog
     from .evidence.gpu import GpuRow
+    from .evidence.gpu_holders import GpuHolder
     from .evidence.metrics import MetricsSample
     from .evidence.process import ProcessEvidence
     from .evidence.server import Loads, ServerInfo
@@ -61,6 +62,8 @@ class HostState:
     """What the log of the present start has said so far."""
     drafter: Aged[DrafterConfig] | None = None
     gpus: Aged[tuple[GpuRow, ...]] | None = None
+    gpu_holders: Aged[tuple[GpuHolder, ...]] | None = None
+    """The processes that hold GPU memory, once the engine has :attr:`been ready <been_ready>`: before, ranks come one by one."""
     ready: bool = False
     problems: Mapping[str, str] = field(default_factory=dict)
     """Source → why it cannot be read right now (one sentence)."""
@@ -72,6 +75,11 @@ class HostState:
         """The engine runs, and said in its log that it is ready: if it does not answer then, it is no longer loading."""
         running = self.service is not None and self.service.value.state is RunState.RUNNING
         return running and self.log is not None and self.log.value.ready
+
+    @property
+    def been_ready(self) -> bool:
+        """All of the engine is there, or was in this start: it answers, or said once that it was ready and hangs now."""
+        return self.ready or self.said_ready
 
     def newest(self) -> float | None:
         """When the newest part was read (monotonic)."""

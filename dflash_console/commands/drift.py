@@ -22,7 +22,8 @@ def run(context: Context, options: DriftOptions) -> ExitCode:
 
 async def _drift(context: Context) -> ExitCode:
     async with context.session() as session:
-        state = await session.watcher.settled()
+        await session.watcher.settled()
+        state = await session.watcher.gpus_settled()
     table = truth_table(state)
     if context.output.json_wanted:
         context.output.document({"items": [row_json(row) for row in table.rows]})

@@ -14,6 +14,7 @@ from ..hosts.service import RunState
 from ..knobs import KNOBS, OFF, Value, show_value
 from ..state import HostState
 from .context import Context
+from .gpu_output import gpus_json, print_gpus
 from .options import StatusOptions
 from .outcome import ExitCode
 from .output import Cell, JsonValue, Output, Tone
@@ -56,7 +57,8 @@ async def _status(context: Context) -> ExitCode:
         if state.ready and state.rates.decode_tok_s is None and state.metrics is not None:
             # Throughput is the growth of a counter, so it takes a second look.
             await asyncio.sleep(0.5)
-            state = await session.watcher.refresh()
+            await session.watcher.refresh()
+        state = await session.watcher.gpus_settled()
     figures = live_figures(state)
     table = truth_table(state)
     if context.output.json_wanted:
@@ -139,6 +141,7 @@ def status_json(state: HostState, figures: Figures, table: TruthTable) -> dict[s
             "count": len(drift_items(table)),
             "items": [{"knob": row.knob, "verdict": row.verdict.value, "message": row.message} for row in drift_items(table)],
         },
+        **gpus_json(state),
         "problems": dict(state.problems),
     }
 
@@ -176,6 +179,7 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
     if state.ready:
         output.line()
         _print_figures(output, state, figures)
+    print_gpus(output, state)
     items = drift_items(table)
     output.line()
     if items:

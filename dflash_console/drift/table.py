@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from ..evidence.drift_flags import other_flags
-from ..evidence.reading import Known, Reading
+from ..evidence.reading import Known, Reading, valued
 from ..evidence.truth import Witnesses, compact_cache_readings, in_effect, readings
 from ..evidence.unit_drop_in import NAME as DROP_IN_FILE
+from ..gpu_report import missing_ranks, rank_words
 from ..knobs import KNOBS, OFF, PLAIN, TRUTH_KNOBS, Knob, Source
 from ..state import HostState, RunState
 from .causes import Older, disagreement, judge, older_words, with_verdict
 from .comparing import said, shown, wanted
-from .verdicts import COMPACT_CACHE, DROP_IN, RESTART_KEY, SPECULATION_KEY, DriftKind, TruthRow, TruthTable, Verdict
+from .verdicts import COMPACT_CACHE, DROP_IN, RANKS, RESTART_KEY, SPECULATION_KEY, DriftKind, TruthRow, TruthTable, Verdict
 
 
 def witnesses_of(state: HostState) -> Witnesses:
@@ -57,6 +58,7 @@ def truth_table(state: HostState) -> TruthTable:
         given |= {Source.UNIT: flag.unit, Source.PROCESS: flag.process}
         message = f"{older_words(older)}; {said(flag.unit)} in the unit file, {said(flag.process)} in the process"
         rows.append(TruthRow(flag.name, flag.flag, given, Verdict.DRIFT, message, RESTART_KEY, DriftKind.PROCESS_OLDER))
+    rows += _missing_ranks(state)
     rows += _drop_in(state)
     return TruthTable(tuple(rows))
 
@@ -105,6 +107,17 @@ def _algorithm(witnesses: Witnesses) -> str | None:
         if value is not None:
             return str(value)
     return None
+
+
+def _missing_ranks(state: HostState) -> list[TruthRow]:
+    """Fewer rank processes on the GPUs than the server was started with: whatever it reports, it cannot answer."""
+    count = missing_ranks(state)
+    if count is None:
+        return []
+    cells = {source: Reading(Known.ABSENT, why="is no setting") for source in Source}
+    cells[Source.PROCESS] = valued(count.words, count.words, "the processes on the GPUs")
+    row = TruthRow(RANKS, "Rank processes", cells, now=cells[Source.PROCESS])
+    return [with_verdict(row, Verdict.DRIFT, DriftKind.RANKS_MISSING, rank_words(count), RESTART_KEY)]
 
 
 def _drop_in(state: HostState) -> list[TruthRow]:

@@ -1,43 +1,68 @@
 """``nvidia-smi --query-gpu=… --format=csv`` and ``--query-compute-apps`` → rows. A cell that says nothing stays unknown.
 
-The columns are those of :data:`QUERY`; output with a header line is read by its header.
+The columns are those of :data:`QUERY`; output with a header line is read by its header. A GPU that the driver cannot reach has no
+row but a line in words, which stands among the rows or in their place: it is a row here too, so that eight GPUs stay eight.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from engine_launch.spec.nvidia_smi import LOST, NEEDS_RESET, UNREACHED, slowdowns
 
 from .values import real
 
-QUERY = ("index", "uuid", "name", "utilization.gpu", "memory.used", "memory.total", "power.draw", "temperature.gpu")
+BASIC_QUERY = ("index", "uuid", "name", "utilization.gpu", "memory.used", "memory.total", "power.draw", "temperature.gpu")
+"""Columns that every driver has."""
+QUERY = (*BASIC_QUERY, "clocks_throttle_reasons.active", "ecc.errors.uncorrected.volatile.total", "mig.mode.current")
+"""All columns that are asked for. Newer drivers take ``clocks_throttle_reasons`` too, and call it ``clocks_event_reasons`` in the
+header (seen: driver 580)."""
 APPS_QUERY = ("pid", "process_name", "gpu_uuid", "used_gpu_memory")
 
 _NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:\s*(?:%|[A-Za-z]+))?$")
 _SAYS_NOTHING = frozenset({"n/a", "not supported", "not found", ""})
+_FIGURES = {name: name.split(".")[0] for name in BASIC_QUERY[3:]}
 
 
 @dataclass(frozen=True)
 class GpuRow:
     """One GPU as ``nvidia-smi`` reports it; ``None`` = it could not say."""
 
-    index: int
-    name: str
-    utilisation: float | None
+    index: int | None
+    """``None``: the driver cannot reach it, and does not say which one it is."""
+    name: str = ""
+    utilisation: float | None = None
     """%."""
-    memory_used: float | None
+    memory_used: float | None = None
     """MiB."""
-    memory_total: float | None
+    memory_total: float | None = None
     """MiB."""
-    power: float | None
+    power: float | None = None
     """Watt."""
-    temperature: float | None
+    temperature: float | None = None
     """°C."""
     note: str = ""
-    """Why cells are unknown, when the driver gives a reason ("GPU requires reset")."""
+    """Why cells are unknown, when the driver gives a reason ("power: Unknown Error")."""
     uuid: str = ""
+    lost: str = ""
+    """Why the driver cannot reach it; empty when it can."""
+    needs_reset: bool = False
+    slowed: tuple[str, ...] = ()
+    """What makes it run below its clocks (heat, power), in words; never the power cap, which is in order."""
+    ecc_errors: int | None = None
+    """Uncorrected memory errors since the driver was loaded."""
+    mig: bool | None = None
+    """It is split into instances; then the driver reports no utilisation of the whole."""
+    bus: str = ""
+    """PCI bus id, of a GPU that cannot be reached."""
+
+    @property
+    def called(self) -> str:
+        """``GPU 3``; by its bus where no number is known."""
+        return f"GPU {self.index}" if self.index is not None else f"the GPU at {self.bus}"
 
 
 @dataclass(frozen=True)
@@ -53,31 +78,13 @@ class GpuProcess:
 
 
 def parse_gpus(text: str) -> tuple[GpuRow, ...]:
-    """Rows of ``nvidia-smi --query-gpu``; lines that are no GPU's (errors, blank lines) are skipped."""
-    rows: list[GpuRow] = []
-    for cells in _table(text, QUERY):
-        index = _number(cells.get("index", ""))
-        if index is None:
-            continue
-        reasons = [
-            f"{name.split('.')[0]}: {cell.strip('[]')}"
-            for name, cell in cells.items()
-            if name not in ("index", "uuid", "name") and _number(cell) is None and cell.strip("[] ").lower() not in _SAYS_NOTHING
-        ]
-        rows.append(
-            GpuRow(
-                index=int(index),
-                name=cells.get("name", ""),
-                utilisation=_number(cells.get("utilization.gpu", "")),
-                memory_used=_number(cells.get("memory.used", "")),
-                memory_total=_number(cells.get("memory.total", "")),
-                power=_number(cells.get("power.draw", "")),
-                temperature=_number(cells.get("temperature.gpu", "")),
-                note="; ".join(reasons),
-                uuid=cells.get("uuid", ""),
-            )
-        )
-    return tuple(rows)
+    """Rows of ``nvidia-smi --query-gpu`` by index; other lines (warnings, blank lines) are skipped."""
+    rows = [row for cells in _table(text, QUERY) if (row := _row(cells)) is not None]
+    unreached = [
+        GpuRow(int(found["index"]) if found["index"] else None, lost=found["why"].strip() or "no reason given", bus=found["bus"])
+        for found in UNREACHED.finditer(text)
+    ]
+    return tuple(sorted(_numbered(rows, unreached), key=lambda row: (row.index is None, row.index or 0)))
 
 
 def parse_compute_apps(text: str) -> tuple[GpuProcess, ...]:
@@ -95,10 +102,53 @@ def parse_compute_apps(text: str) -> tuple[GpuProcess, ...]:
     return tuple(found)
 
 
-def _table(text: str, columns: Sequence[str]) -> Iterable[dict[str, str]]:
+def _row(cells: dict[str, str]) -> GpuRow | None:
+    index = _number(cells.get("index", ""))
+    if index is None:
+        return None
+    reasons: dict[str, list[str]] = {}
+    for name, figure in _FIGURES.items():
+        reason = cells.get(name, "").strip("[] ")
+        if _number(cells.get(name, "")) is None and reason.lower() not in _SAYS_NOTHING:
+            reasons.setdefault(reason, []).append(figure)
+    said = {cell.strip("[] ").lower() for cell in cells.values()}
+    ecc = _number(cells.get("ecc.errors.uncorrected.volatile.total", ""))
+    clocks = cells.get("clocks_event_reasons.active") or cells.get("clocks_throttle_reasons.active", "")
+    return GpuRow(
+        index=int(index),
+        name=cells.get("name", ""),
+        utilisation=_number(cells.get("utilization.gpu", "")),
+        memory_used=_number(cells.get("memory.used", "")),
+        memory_total=_number(cells.get("memory.total", "")),
+        power=_number(cells.get("power.draw", "")),
+        temperature=_number(cells.get("temperature.gpu", "")),
+        note="; ".join(f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()),
+        uuid=cells.get("uuid", ""),
+        lost=LOST if LOST.lower() in said else "",
+        needs_reset=NEEDS_RESET.lower() in said,
+        slowed=slowdowns(clocks) or (),
+        ecc_errors=None if ecc is None else int(ecc),
+        mig={"enabled": True, "disabled": False}.get(cells.get("mig.mode.current", "").lower()),
+    )
+
+
+def _numbered(rows: list[GpuRow], unreached: list[GpuRow]) -> list[GpuRow]:
+    """Give the GPUs that cannot be reached the numbers that no row has: the driver goes on counting them, in the bus's order."""
+    known = {row.index for row in (*rows, *unreached) if row.index is not None}
+    open_ones = [row for row in unreached if row.index is None]
+    free = [number for number in range(len(rows) + len(unreached)) if number not in known]
+    if len(free) != len(open_ones) or not rows:
+        return [*rows, *unreached]
+    numbers = dict(zip(sorted((row.bus for row in open_ones), key=str.upper), free, strict=True))
+    return [*rows, *(replace(row, index=numbers.get(row.bus)) if row.index is None else row for row in unreached)]
+
+
+def _table(text: str, columns: Sequence[str]) -> Iterator[dict[str, str]]:
     """Rows as cells by column name, units in the header dropped (``memory.used [MiB]``)."""
     names = list(columns)
-    for row in csv.reader(text.splitlines(), skipinitialspace=True):
+    for line in text.splitlines():
+        # Line by line: a quotation mark in a message must not swallow the rows after it.
+        row = next(csv.reader([line], skipinitialspace=True), [])
         cells = [cell.strip() for cell in row]
         if not any(cells):
             continue

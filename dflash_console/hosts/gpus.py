@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
 
-from ..evidence.gpu import APPS_QUERY, QUERY, GpuProcess, GpuRow, parse_compute_apps, parse_gpus
+from engine_launch.spec.nvidia_smi import REFUSED
+
+from ..evidence.command import find_engine
+from ..evidence.gpu import APPS_QUERY, BASIC_QUERY, QUERY, GpuProcess, GpuRow, parse_compute_apps, parse_gpus
+from ..evidence.gpu_holders import GpuHolder as GpuHolder
+from ..evidence.gpu_holders import Owner as Owner
 from .proc_table import ProcessTable, read_processes
 from .transport import Completed, HostError, HostUnreachable, Transport
 
@@ -18,37 +21,26 @@ class NoGpuTool(HostError):
     """The host has no ``nvidia-smi``."""
 
 
-class Owner(Enum):
-    """Whose process holds GPU memory."""
-
-    OURS = "this unit's"
-    OTHER = "another's"
-    UNKNOWN = "unknown"
-    """It cannot be seen: it has ended and left its memory behind, is in another container, or hidden from this user."""
-
-
-@dataclass(frozen=True)
-class GpuHolder:
-    """A process that holds GPU memory, and whose it is."""
-
-    process: GpuProcess
-    owner: Owner
-    words: str
-    """For a sentence: ``pid 4021 (sglang::scheduler, prod-sgl.service), 100998 MiB``."""
-
-
 async def read_gpus(transport: Transport) -> tuple[GpuRow, ...]:
-    """Every GPU; none on a host whose driver finds none.
+    """Every GPU, those that the driver cannot reach too; none on a host whose driver finds none.
 
     Raises:
         NoGpuTool: there is no ``nvidia-smi``.
         HostError: it fails or hangs; its own words are in the message.
     """
-    return parse_gpus(await _ask(transport, f"--query-gpu={','.join(QUERY)}"))
+    try:
+        return parse_gpus(await _ask(transport, f"--query-gpu={','.join(QUERY)}"))
+    except _Refused:
+        # An older driver than these columns: without them what is slowed down or has memory errors is not known.
+        return parse_gpus(await _ask(transport, f"--query-gpu={','.join(BASIC_QUERY)}"))
 
 
-async def read_holders(transport: Transport, main_pid: int | None) -> tuple[GpuHolder, ...]:
+async def read_holders(transport: Transport, main_pid: int | None, unit: str = "") -> tuple[GpuHolder, ...]:
     """The processes that hold GPU memory, those of the unit with ``main_pid`` told from others.
+
+    Args:
+        unit: the systemd unit in whose control group the main process is known to be. Then only the processes in question are
+            looked at, for somebody who asks every few seconds; otherwise all of the host's.
 
     Raises:
         NoGpuTool, HostError: as :func:`read_gpus`.
@@ -56,20 +48,34 @@ async def read_holders(transport: Transport, main_pid: int | None) -> tuple[GpuH
     processes = parse_compute_apps(await _ask(transport, f"--query-compute-apps={','.join(APPS_QUERY)}"))
     if not processes:
         return ()
-    table = await read_processes(transport)
+    few = [process.pid for process in processes] if main_pid is not None and unit.endswith(".service") else None
+    table = await read_processes(transport, None if few is None or main_pid is None else (1, main_pid, *few))
     family = table.family(main_pid)
-    return tuple(_holder(process, table, family) for process in processes)
+    main = table.processes.get(main_pid or 0)
+    engine = find_engine(main.argv) if main is not None else None
+    contained = engine is not None and engine.container
+    return tuple(_holder(process, table, family, contained=contained) for process in processes)
 
 
-def _holder(process: GpuProcess, table: ProcessTable, family: frozenset[int]) -> GpuHolder:
+def _holder(process: GpuProcess, table: ProcessTable, family: frozenset[int], *, contained: bool) -> GpuHolder:
     memory = f"{process.memory:.0f} MiB" if process.memory is not None else "an unknown amount"
+    known = table.processes.get(process.pid)
+    title = "" if known is None else known.argv[0] if known.argv else known.name
+    named = f"{table.named(process.pid)}, {memory}"
     if process.pid in family:
-        return GpuHolder(process, Owner.OURS, f"{table.named(process.pid)}, {memory}")
-    if process.pid in table.processes:
-        return GpuHolder(process, Owner.OTHER, f"{table.named(process.pid)}, {memory}")
+        return GpuHolder(process, Owner.OURS, named, title)
+    if known is not None and contained and known.container:
+        # The unit's main process is the container's client, and its control group is not the container's.
+        return GpuHolder(process, Owner.UNKNOWN, f"{named}, in a container, as this unit's engine is", title)
+    if known is not None:
+        return GpuHolder(process, Owner.OTHER, named, title)
     name = f" {process.name}" if process.name else ""
     why = "hidden from this user" if table.partial else "ended, or in a container of its own"
     return GpuHolder(process, Owner.UNKNOWN, f"pid {process.pid}{name} ({why}), {memory}")
+
+
+class _Refused(HostError):
+    """The tool does not know a column that it was asked for."""
 
 
 async def _ask(transport: Transport, query: str) -> str:
@@ -84,14 +90,16 @@ async def _ask(transport: Transport, query: str) -> str:
     if done.status == 127:
         raise NoGpuTool(f"there is no nvidia-smi on {transport.name}, so nothing is known of GPUs")
     said = done.stdout.decode("utf-8", "replace")
+    if not done.ok and REFUSED in said:
+        raise _Refused(f"nvidia-smi on {transport.name} failed: {_first_line(done, said)}")
     if not done.ok and not _has_rows(said):
         raise HostError(f"nvidia-smi on {transport.name} failed: {_first_line(done, said)}")
     return said
 
 
 def _has_rows(said: str) -> bool:
-    """One GPU that fails makes the tool's status bad, and the others are still there."""
-    return bool(parse_gpus(said) or parse_compute_apps(said))
+    """One GPU that fails makes the tool's status bad, and the others are still there; or it keeps the tool from listing any."""
+    return any(not row.lost for row in parse_gpus(said)) or bool(parse_compute_apps(said))
 
 
 def _first_line(done: Completed, said: str) -> str:

@@ -6,7 +6,7 @@ Reading ``/proc`` file by file takes a round trip each; over SSH a thousand proc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..evidence.process import ProcessEvidence, parse_process, split_by_process
@@ -35,7 +35,8 @@ class ProcessTable:
                 children.setdefault(process.parent, []).append(process.pid)
         waiting = [main.pid]
         if main.unit.endswith(".service"):
-            waiting += [process.pid for process in self.processes.values() if process.cgroup == main.cgroup]
+            # A unit may delegate groups of its own under its group.
+            waiting += [process.pid for process in self.processes.values() if f"{process.cgroup}/".startswith(f"{main.cgroup}/")]
         found: set[int] = set()
         while waiting:
             pid = waiting.pop()
@@ -54,8 +55,8 @@ class ProcessTable:
         return f"pid {pid} ({', '.join(word for word in (command, where) if word)})"
 
 
-async def read_processes(transport: Transport) -> ProcessTable:
-    """Every process with its command line, parent, start and control group.
+async def read_processes(transport: Transport, pids: Sequence[int] | None = None) -> ProcessTable:
+    """Every process with its command line, parent, start and control group; with ``pids`` those alone.
 
     Raises:
         HostError: the host has no ``/proc``, or cannot be reached.
@@ -63,7 +64,8 @@ async def read_processes(transport: Transport) -> ProcessTable:
 
     async def look(name: str, *options: str) -> bytes:
         # The shell only fills in the names; a process that ends meanwhile is no error.
-        script = f'exec grep -as -H "$@" "" /proc/[0-9]*/{name}'
+        which = " ".join(f"/proc/{pid}/{name}" for pid in dict.fromkeys(pids)) if pids is not None else f"/proc/[0-9]*/{name}"
+        script = f'exec grep -as -H "$@" "" {which}'
         return (await transport.run(["sh", "-c", script, "sh", *options], timeout=_TIMEOUT_S)).stdout
 
     stat_data, cmdline_data, cgroup_data = await asyncio.gather(look("stat"), look("cmdline", "-z"), look("cgroup"))

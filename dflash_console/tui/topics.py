@@ -69,7 +69,14 @@ TOPICS: dict[str, Topic] = {
     ),
     "gpu": Topic(
         "GPUs",
-        "As nvidia-smi on the host reports them: utilisation, memory, power and temperature of each.",
+        "As nvidia-smi on the host reports them: utilisation, memory in use, power and temperature of each; the title has the "
+        "kind, and the memory of each where all have the same. TP0, TP1 …: the server's rank on it.\n\n"
+        "✗ a GPU that cannot do its part: lost (the driver cannot reach it), reset (it requires one), ECC 3 (uncorrected memory "
+        "errors since the driver was loaded), no rank (the server's rank on it is gone).\n"
+        "! one to look at: slow 94° (slowed down by heat or the power supply; the power cap is in order), stranger (a process "
+        "that is not this unit's holds its memory), MIG, error (figures that the driver cannot tell).\n"
+        "z maximises the panel and shows each of these in a sentence, with what to do.\n\n"
+        "8 of 8 ranks: rank processes that hold GPU memory, of those that the command line asks for on this host.",
     ),
     "events": Topic(
         "Events",

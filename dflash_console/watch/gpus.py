@@ -9,28 +9,49 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from ..evidence.gpu import GpuRow
+from ..evidence.gpu_holders import GpuHolder
 from ..hosts.gpus import NoGpuTool
 from ..hosts.transport import HostError
 
 EVERY_S = 2.0
+HOLDERS_EVERY_S = 10.0
+"""Processes come and go seldom, and asking whose they are takes four commands more."""
 SHARE = 0.1
 """Of the time at most this part is spent asking."""
 SLOWEST_S = 60.0
 
 
+@dataclass(frozen=True)
+class GpuLook:
+    """What one look saw."""
+
+    rows: tuple[GpuRow, ...]
+    holders: tuple[GpuHolder, ...] | None
+    """``None``: not asked this time, or nobody's yet."""
+    problem: str = ""
+    """Why the processes cannot be seen, though the GPUs can."""
+
+
 class GpuPoller:
     """Asks when it is told to, and says how long to wait before the next time."""
 
-    def __init__(self, read: Callable[[], Awaitable[tuple[GpuRow, ...]]]) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[tuple[GpuRow, ...]]],
+        holders: Callable[[], Awaitable[tuple[GpuHolder, ...] | None]] | None = None,
+    ) -> None:
         self._read = read
+        self._holders = holders
+        self._holders_after = 0.0
         self._failures = 0
         self.pause = EVERY_S
         """Seconds to wait before the next :meth:`poll`."""
 
-    async def poll(self) -> tuple[GpuRow, ...]:
-        """The GPUs now.
+    async def poll(self) -> GpuLook:
+        """The GPUs now, and now and then who holds their memory.
 
         Raises:
             NoGpuTool, HostError: why they are not known, in words.
@@ -47,5 +68,18 @@ class GpuPoller:
             self.pause = min(SLOWEST_S, EVERY_S * 2**self._failures)
             raise
         self._failures = 0
+        holders, problem = None, ""
+        try:
+            holders = await self._ask_holders(begun) if rows else None
+        except HostError as error:
+            problem = str(error)
         self.pause = min(SLOWEST_S, max(EVERY_S, (time.monotonic() - begun) / SHARE))
-        return rows
+        return GpuLook(rows, holders, problem)
+
+    async def _ask_holders(self, now: float) -> tuple[GpuHolder, ...] | None:
+        if self._holders is None or now < self._holders_after:
+            return None
+        found = await self._holders()
+        if found is not None:
+            self._holders_after = now + HOLDERS_EVERY_S
+        return found

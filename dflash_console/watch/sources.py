@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine_launch.spec.drafter_config import DrafterConfig
 
     from ..evidence.gpu import GpuRow
+    from ..evidence.gpu_holders import GpuHolder
     from ..evidence.metrics import MetricsSample
     from ..evidence.process import ProcessEvidence
     from ..evidence.server import Loads, ServerInfo
@@ -80,6 +81,15 @@ class Sources:
         from ..hosts.gpus import read_gpus
 
         return await read_gpus(self._transport)
+
+    async def gpu_holders(self, main_pid: int | None, unit: str) -> tuple[GpuHolder, ...]:
+        """The processes that hold GPU memory; ``unit``: in whose control group the main process is, empty when that is not known.
+
+        Raises: NoGpuTool: nobody can be asked.
+        """
+        from ..hosts.gpus import read_holders
+
+        return await read_holders(self._transport, main_pid, unit)
 
     async def http(self, config: ServiceConfig, argv: Sequence[str] = ()) -> EngineHttp:
         """The engine's API. ``argv``: of the process that runs, where it is known."""

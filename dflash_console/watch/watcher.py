@@ -24,6 +24,7 @@ from .log_fold import LogFold
 from .notes import Notes
 
 if TYPE_CHECKING:
+    from ..evidence.gpu_holders import GpuHolder
     from ..evidence.journal import LogLine
     from ..history import History
     from ..hosts.http import EngineHttp, HttpFailure
@@ -68,6 +69,7 @@ class Watcher:
         self._polling = asyncio.Lock()
         self._log_read = asyncio.Event()
         self._polled = asyncio.Event()
+        self._gpus_read = asyncio.Event()
 
     @property
     def state(self) -> HostState:
@@ -103,6 +105,13 @@ class Watcher:
             async with asyncio.timeout(timeout):
                 await self._log_read.wait()
                 await self._polled.wait()
+        return self.state
+
+    async def gpus_settled(self, timeout: float = 3.0) -> HostState:
+        """Wait until the GPUs have been asked about once; the tool may hang, and then the snapshot is without them."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._gpus_read.wait()
         return self.state
 
     async def refresh(self) -> HostState:
@@ -176,6 +185,8 @@ class Watcher:
             self._forget_start(service)
         running = service.state is RunState.RUNNING
         self._set(service=_now(service), ready=self._next.ready and running, server=self._next.server if running else None)
+        if not running:
+            self._set(gpu_holders=None)
         return service
 
     async def _poll_config(self, *, renewed: bool) -> None:
@@ -273,11 +284,18 @@ class Watcher:
         from ..hosts.gpus import NoGpuTool
         from .gpus import GpuPoller
 
-        poller = GpuPoller(self._sources.gpus)
+        poller = GpuPoller(self._sources.gpus, self._gpu_holders)
         while True:
             try:
-                self._set(gpus=_now(await poller.poll()))
+                look = await poller.poll()
+                self._set(gpus=_now(look.rows))
+                if look.holders is not None:
+                    self._set(gpu_holders=_now(look.holders))
                 self._problems.pop("gpus", None)
+                if look.problem:
+                    self._problems["gpu processes"] = look.problem
+                else:
+                    self._problems.pop("gpu processes", None)
             except NoGpuTool as error:
                 self._set(gpus=_now(()))
                 if not self._next.embedded:
@@ -285,7 +303,17 @@ class Watcher:
             except HostError as error:
                 self._problems["gpus"] = str(error)
             self._publish()
+            self._gpus_read.set()
             await asyncio.sleep(poller.pause)
+
+    async def _gpu_holders(self) -> tuple[GpuHolder, ...] | None:
+        """Who holds GPU memory; ``None`` while the engine loads (its ranks come one by one), and where a start came between."""
+        service, process, invocation = self._next.service, self._next.process, self._invocation()
+        if service is None or not self._next.been_ready:
+            return None
+        unit = process.value.unit if process is not None else ""
+        found = await self._sources.gpu_holders(service.value.main_pid, unit)
+        return found if self._next.been_ready and invocation == self._invocation() else None
 
     async def _log_loop(self) -> None:
         while True:
@@ -336,6 +364,7 @@ class Watcher:
             metrics=None,
             process=None,
             rates=Rates(),
+            gpu_holders=None,
             ready=False,
             log=_now(self._fold.log) if mine else None,
         )

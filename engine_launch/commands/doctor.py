@@ -9,6 +9,9 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 
 from engine_launch.commands.output import complain
@@ -20,6 +23,9 @@ from engine_launch.doctor.gpu_host import check_flags, check_gpu_host
 from engine_launch.spec.checks import EngineKind
 from engine_launch.spec.flags import FlagError
 from engine_launch.spec.sglang_checks import number, read_flags
+
+LEAST_COLUMNS = 30
+"""A message is wrapped only where so many are left for it."""
 
 
 def doctor(argv: Sequence[str]) -> int:
@@ -47,10 +53,20 @@ def doctor(argv: Sequence[str]) -> int:
         rows = [{"name": one.name, "status": one.status.value, "message": one.message} for one in checks]
         print(json.dumps({"checks": rows}, indent=2))
     else:
-        width = max(len(one.name) for one in checks)
-        for one in checks:
-            print(f"{one.status.value:<5} {one.name:<{width}} {one.message}")
+        _print(checks, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
     return 1 if any(one.status is Status.FAIL for one in checks) else 0
+
+
+def _print(checks: Sequence[Check], columns: int | None) -> None:
+    """A line each; on a terminal of so many columns a message goes on under itself, a pipe or a file takes whole lines."""
+    width = max(len(one.name) for one in checks)
+    for one in checks:
+        head = f"{one.status.value:<5} {one.name:<{width}} "
+        if columns is None or columns < len(head) + LEAST_COLUMNS:
+            print(head + one.message)
+        else:
+            wrapped = textwrap.wrap(one.message, columns - len(head), break_on_hyphens=False) or [""]
+            print(head + f"\n{' ' * len(head)}".join(wrapped))
 
 
 def examine(flags: Mapping[str, str], kind: EngineKind, host: str, port: int) -> list[Check]:

@@ -10,7 +10,7 @@ from engine_launch.doctor.backends import check_backends
 from engine_launch.doctor.caches import check_caches
 from engine_launch.doctor.check import Check, fail, ok, warn
 from engine_launch.doctor.draft_pool import check_draft_pool
-from engine_launch.doctor.gpus import MIB, check_gpu_memory, check_gpus, check_health, check_xids, read_gpus
+from engine_launch.doctor.gpus import MIB, check_gpu_memory, check_gpus, check_health, check_ranks, check_xids, read_gpus
 from engine_launch.doctor.probe import Evidence, read_host
 from engine_launch.doctor.processes import check_processes
 from engine_launch.doctor.software import check_names, check_plugin, check_sglang, check_triple
@@ -32,6 +32,8 @@ def judge(evidence: Evidence, flags: Mapping[str, str]) -> list[Check]:
         check_plugin(evidence.versions, evidence.plugins, evidence.environment, evidence.serve_help.text),
         check_gpus(evidence.gpus.text, evidence.gpus.problem),
     ]
+    ranks = check_ranks(flags, gpus)
+    checks += [ranks] if ranks is not None else []
     if gpus:
         checks += [
             check_gpu_memory(gpus),

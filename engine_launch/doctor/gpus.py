@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine_launch.doctor.check import Check, fail, ok, warn
+from engine_launch.spec.nvidia_smi import LOST, NEEDS_RESET, UNREACHED, slowdowns
+from engine_launch.spec.ranks import ranks_on_a_host
+from engine_launch.spec.sglang_checks import number
 
 GPU_QUERY = "index,name,driver_version,memory.total,memory.free,compute_cap"
 _HEALTH = (
@@ -23,13 +26,6 @@ MIB = 1 << 20
 MOSTLY_FREE = 0.9
 """SGLang takes a share of what is free at its start: a card in use gives it less room than planned."""
 
-SLOWDOWNS = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-}
-"""Bits of NVML's clock-event reasons that mean that something is wrong; idle and the power cap do not."""
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<bus>[0-9A-Fa-f:.]+)\): (?P<number>\d+)(?:, (?P<text>.*))?")
 APPLICATION_XIDS = {13, 31, 43, 45}
 """Faults of a program on the GPU rather than of the GPU (NVIDIA's XID catalogue)."""
@@ -44,6 +40,9 @@ XID_ADVICE = {
     119: "the GPU's own processor does not answer: reset the GPU or reboot",
     120: "the GPU's own processor failed: reset the GPU or reboot",
 }
+
+
+_LOST_ADVICE = "The kernel's log has the XID (see gpu errors); it takes a reboot of the host."
 
 
 @dataclass(frozen=True)
@@ -70,42 +69,73 @@ def read_gpus(text: str) -> tuple[Gpu, ...]:
 
 
 def check_gpus(text: str, problem: str) -> Check:
-    """What GPUs there are."""
+    """What GPUs there are, and those that the driver cannot reach: for these nvidia-smi has a line among the rows, and a bad
+    exit status although it lists the others."""
     gpus = read_gpus(text)
-    if problem or not gpus:
-        return fail("gpus", f"none to be seen: {problem or 'nvidia-smi lists none'}. Install or load NVIDIA's driver.")
+    lost = [f"{_unreached_name(found)}: {found['why'].strip() or 'no reason given'}" for found in UNREACHED.finditer(text)]
+    if not gpus:
+        why = "; ".join(lost) or problem or "nvidia-smi lists none"
+        advice = _LOST_ADVICE if lost else "Install or load NVIDIA's driver."
+        return fail("gpus", f"none to be seen: {why}. {advice}")
     kinds = ", ".join(f"{sum(gpu.name == name for gpu in gpus)} × {name}" for name in dict.fromkeys(gpu.name for gpu in gpus))
     capabilities = ", ".join(dict.fromkeys(_capability(gpu) for gpu in gpus))
-    return ok("gpus", f"{kinds}, compute capability {capabilities}, driver {gpus[0].driver}")
+    said = f"{kinds}, compute capability {capabilities}, driver {gpus[0].driver}"
+    if lost:
+        return fail("gpus", f"{said}; not to be reached: {'; '.join(lost)}. {_LOST_ADVICE}")
+    return warn("gpus", f"{said}; but {problem}") if problem else ok("gpus", said)
+
+
+def check_ranks(flags: Mapping[str, str], gpus: Sequence[Gpu]) -> Check | None:
+    """Whether there is a GPU for each rank that the flags ask for; ``None`` for flags of a server with one."""
+    asked = ranks_on_a_host(
+        *(number(flags, name) or 1 for name in ("--tp-size", "--pp-size", "--dp-size")),
+        data_attention="--enable-dp-attention" in flags,
+        hosts=number(flags, "--nnodes") or 1,
+    )
+    if asked == 1 or not gpus:
+        return None
+    if asked > len(gpus):
+        lists = "none that fell off the bus is listed until the host was restarted"
+        return fail("ranks", f"the flags ask for {asked} GPUs on this host, and {len(gpus)} are listed ({lists})")
+    return ok("ranks", f"{asked} of {len(gpus)} GPUs")
 
 
 def check_gpu_memory(gpus: Sequence[Gpu]) -> Check:
     """Whether each card's memory is free for a start."""
-    if not gpus or any(gpu.free_mib is None or not gpu.total_mib for gpu in gpus):
+    told = [gpu for gpu in gpus if gpu.free_mib is not None and gpu.total_mib]
+    if not told:
         return warn("gpu memory", "nvidia-smi does not say how much is free (unified memory?): look at the host's own memory")
-    busy = [gpu for gpu in gpus if gpu.free_mib is not None and gpu.total_mib and gpu.free_mib < MOSTLY_FREE * gpu.total_mib]
-    least = min(gpu.free_mib or 0 for gpu in gpus)
-    if not busy:
+    unknown = [str(gpu.index) for gpu in gpus if gpu not in told]
+    busy = [gpu for gpu in told if (gpu.free_mib or 0) < MOSTLY_FREE * (gpu.total_mib or 0)]
+    least = min(gpu.free_mib or 0 for gpu in told)
+    listed = [_free_words(same) for same in _alike(busy)]
+    if unknown:
+        listed.append(f"not known of GPU {', '.join(unknown)}")
+    if not listed:
         return ok("gpu memory", f"free on every GPU; the least is {least * MIB / 1e9:.0f} GB")
-    listed = ", ".join(
-        f"GPU {gpu.index}: {(gpu.free_mib or 0) * MIB / 1e9:.0f} of {(gpu.total_mib or 0) * MIB / 1e9:.0f} GB free"
-        for gpu in busy
-    )
-    return warn(
-        "gpu memory", f"{listed}. Stop what runs there (see gpu processes), or give --mem-fraction-static for what is left."
-    )
+    advice = " Stop what runs there (see gpu processes), or give --mem-fraction-static for what is left." if busy else ""
+    return warn("gpu memory", f"{', '.join(listed)}.{advice}")
 
 
 def check_health(text: str, problem: str) -> Check:
-    """Throttling and uncorrected memory errors, as the driver counts them."""
-    if problem:
+    """Throttling and uncorrected memory errors, as the driver counts them; of GPUs without a row :func:`check_gpus` speaks."""
+    rows = [row for row in _rows(text, 5) if row[0].isdigit()]
+    if problem and not rows:
         return warn("gpu health", f"not known: {problem}")
-    troubles, unknown = [], 0
-    for row in _rows(text, 5):
-        index, temperature, reasons = row[0], row[1], _bits(row[2])
+    troubles, unknown, grave = [], [], False
+    for row in rows:
+        index, temperature, slow = row[0], row[1], slowdowns(row[2])
         volatile, aggregate = _number(row[3]), _number(row[4])
-        unknown += reasons is None
-        slow = [words for bit, words in SLOWDOWNS.items() if reasons is not None and reasons & bit]
+        said = {cell.strip("[]").lower() for cell in row}
+        if NEEDS_RESET.lower() in said or LOST.lower() in said:
+            grave = True
+            what = (
+                "requires a reset: nvidia-smi --gpu-reset -i" if NEEDS_RESET.lower() in said else "is lost: reboot the host; GPU"
+            )
+            troubles.append(f"GPU {index} {what} {index}")
+            continue
+        if slow is None:
+            unknown.append(index)
         if slow:
             why = f"{', '.join(slow)}, {temperature} °C"
             troubles.append(f"GPU {index} is slowed down ({why}): check cooling, power and nvidia-smi -q -d PERFORMANCE")
@@ -118,7 +148,11 @@ def check_health(text: str, problem: str) -> Check:
                 f"GPU {index} has had {aggregate:.0f} uncorrected ECC errors in its life: see nvidia-smi -q -d ECC,ROW_REMAPPER"
             )
     if troubles:
-        return warn("gpu health", ". ".join(troubles) + ".")
+        return (fail if grave else warn)("gpu health", ". ".join(troubles) + ".")
+    if unknown and len(unknown) < len(rows):
+        return warn(
+            "gpu health", f"no throttling of the others, no uncorrected ECC errors; not known of GPU {', '.join(unknown)}"
+        )
     return ok("gpu health", "no throttling" + (" known" if unknown else "") + ", no uncorrected ECC errors")
 
 
@@ -135,6 +169,27 @@ def check_xids(text: str, problem: str) -> Check:
     listed = "; ".join(f"{count} × XID {number} on {bus}: {_advice(number)}" for (number, bus), count in sorted(counts.items()))
     grave = any(number not in APPLICATION_XIDS for number, _ in counts)
     return fail("gpu errors", f"{listed}.") if grave else warn("gpu errors", f"{listed}.")
+
+
+def _unreached_name(found: re.Match[str]) -> str:
+    return f"GPU {found['index']} on {found['bus']}" if found["index"] else f"the GPU on {found['bus']}"
+
+
+def _alike(gpus: Sequence[Gpu]) -> list[list[Gpu]]:
+    """GPUs with the same figures to the GB, together: eight ranks of one server are one line."""
+    groups: dict[tuple[str, str], list[Gpu]] = {}
+    for gpu in gpus:
+        groups.setdefault((_gigabytes(gpu.free_mib), _gigabytes(gpu.total_mib)), []).append(gpu)
+    return list(groups.values())
+
+
+def _free_words(same: Sequence[Gpu]) -> str:
+    free, total = _gigabytes(same[0].free_mib), _gigabytes(same[0].total_mib)
+    return f"GPU {', '.join(str(gpu.index) for gpu in same)}: {free} of {total} GB free{' each' if len(same) > 1 else ''}"
+
+
+def _gigabytes(mib: float | None) -> str:
+    return f"{(mib or 0) * MIB / 1e9:.0f}"
 
 
 def _advice(number: int) -> str:
@@ -155,12 +210,5 @@ def _rows(text: str, least: int) -> list[list[str]]:
 def _number(cell: str) -> float | None:
     try:
         return float(cell.split()[0]) if cell else None
-    except ValueError:
-        return None
-
-
-def _bits(cell: str) -> int | None:
-    try:
-        return int(cell, 16) if cell.lower().startswith("0x") else None
     except ValueError:
         return None

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from dflash_console.evidence.gpu import GpuRow, parse_gpus
 from dflash_console.hosts import proc
-from dflash_console.hosts.gpus import NoGpuTool, Owner, read_gpus, read_holders
+from dflash_console.hosts.gpus import GpuHolder, NoGpuTool, Owner, read_gpus, read_holders
 from dflash_console.hosts.local import LocalTransport
 from dflash_console.hosts.transport import HostError
 from dflash_console.watch.gpus import EVERY_S, SLOWEST_S, GpuPoller
@@ -48,8 +49,51 @@ def sleeper() -> Iterator[int]:
 
 async def test_every_gpu_is_read_also_when_the_tool_fails_for_one_of_them(tool: Tool) -> None:
     tool.does(f"echo '{LOST}'; echo '{ROW}'; exit 15")
-    (row,) = await read_gpus(LocalTransport())
+    row, lost = await read_gpus(LocalTransport())
     assert (row.index, row.memory_used) == (0, 118432)
+    assert (lost.index, lost.bus, lost.lost) == (1, "0000:9B:00.0", "Unknown Error")
+
+
+async def test_an_older_driver_is_asked_for_the_columns_that_it_has(tool: Tool) -> None:
+    refusal = 'Field "mig.mode.current" is not a valid field to query.'
+    tool.does(f"case \"$1\" in\n*mig.mode*) echo '{refusal}'; echo; exit 2;;\n*) echo '{ROW}';;\nesac")
+    (row,) = await read_gpus(LocalTransport())
+    assert (row.index, row.power, row.ecc_errors, row.slowed) == (0, 612.4, None, ())
+
+
+async def test_one_lost_gpu_that_hides_the_others_is_a_failure_and_not_a_host_with_one_gpu(tool: Tool) -> None:
+    tool.does(f"echo '{LOST}'; exit 15")
+    with pytest.raises(HostError, match="Unable to determine the device handle"):
+        await read_gpus(LocalTransport())
+
+
+async def test_processes_that_cannot_be_asked_for_hide_no_gpus() -> None:
+    async def rows() -> tuple[GpuRow, ...]:
+        return parse_gpus(ROW)
+
+    async def holders() -> None:
+        raise HostError("nvidia-smi failed")
+
+    look = await GpuPoller(rows, holders).poll()
+    assert (len(look.rows), look.holders, look.problem) == (1, None, "nvidia-smi failed")
+
+
+async def test_processes_are_asked_for_less_often_than_figures_but_until_there_is_an_answer() -> None:
+    asked: list[str] = []
+    answers: list[tuple[GpuHolder, ...] | None] = [None, (), ()]
+
+    async def rows() -> tuple[GpuRow, ...]:
+        asked.append("rows")
+        return parse_gpus(ROW)
+
+    async def holders() -> tuple[GpuHolder, ...] | None:
+        asked.append("holders")
+        return answers.pop(0)
+
+    poller = GpuPoller(rows, holders)
+    for _ in range(4):
+        await poller.poll()
+    assert asked == ["rows", "holders", "rows", "holders", "rows", "rows"]
 
 
 async def test_a_host_without_the_tool_and_a_host_without_a_gpu_are_two_things(tool: Tool) -> None:
@@ -82,7 +126,7 @@ async def test_a_tool_that_hangs_is_ended_and_asked_ever_less_often(tool: Tool, 
         assert proc.identify(int(tool.path.with_suffix(".pid").read_text())) is None, "no process is left"
     assert EVERY_S < pauses[0] < pauses[1] <= SLOWEST_S
     tool.does(f"echo '{ROW}'")
-    assert len(await poller.poll()) == 1
+    assert len((await poller.poll()).rows) == 1
     assert poller.pause < pauses[0]
 
 

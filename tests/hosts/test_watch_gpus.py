@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+from dflash_console.hosts.gpus import Owner
 from dflash_console.hosts.service import RunState
+from tests.gpu_recordings import text
 
 from .conftest import MakeUnit
 from .test_watch import Watching, watching, when
@@ -55,3 +58,50 @@ async def test_a_tool_that_hangs_holds_up_nothing_and_is_said(
     state = await when(watcher, lambda state: "gpus" in state.problems)
     assert "did not end within 3 s" in state.problems["gpus"]
     assert state.gpus is None, "unknown, not none"
+
+
+def lists(tool: Path, *apps: str) -> None:
+    """Eight GPUs, and what runs on them."""
+    told = "\n".join(("pid, process_name, gpu_uuid, used_gpu_memory [MiB]", *apps))
+    rows = text("eight-load.csv")
+    does(tool, f"case \"$1\" in\n*compute-apps*) cat <<'END'\n{told}\nEND\n;;\n*) cat <<'END'\n{rows}END\n;;\nesac")
+
+
+async def test_who_holds_gpu_memory_is_read_when_the_engine_is_ready_and_forgotten_with_its_start(
+    make_unit: MakeUnit, watching: Watching, tool: Path
+) -> None:
+    lists(tool)
+    unit = make_unit()
+    watcher = await watching.start(unit)
+    state = await when(watcher, lambda state: state.gpus is not None)
+    assert state.gpus is not None
+    assert len(state.gpus.value) == 8
+    assert state.gpu_holders is None, "nobody's memory is judged before there is a server"
+    await unit.service.start()
+    state = await when(watcher, lambda state: state.service is not None and state.service.value.main_pid is not None)
+    assert state.service is not None
+    lists(tool, f"{state.service.value.main_pid}, sglang::scheduler_TP0, {uuid(0)}, 900 MiB", f"1, init, {uuid(7)}, 5 MiB")
+    state = await when(watcher, lambda state: state.gpu_holders is not None and len(state.gpu_holders.value) == 2)
+    assert state.gpu_holders is not None
+    assert [(holder.owner, holder.rank) for holder in state.gpu_holders.value] == [(Owner.OURS, "TP0"), (Owner.OTHER, None)]
+    await unit.service.stop(timeout=10)
+    state = await when(watcher, lambda state: state.service is not None and state.service.value.state is RunState.STOPPED)
+    assert state.gpu_holders is None
+
+
+async def test_one_look_waits_for_the_gpus_but_not_for_a_tool_that_hangs(
+    make_unit: MakeUnit, watching: Watching, tool: Path
+) -> None:
+    lists(tool)
+    watcher = await watching.start(make_unit())
+    state = await watcher.gpus_settled(30.0)
+    assert state.gpus is not None
+    does(tool, "sleep 300")
+    other = await watching.start(make_unit(name="other"))
+    begun = time.monotonic()
+    assert (await other.gpus_settled(0.5)).gpus is None
+    assert time.monotonic() - begun < 5
+
+
+def uuid(index: int) -> str:
+    return f"GPU-aaaaaaaa-0000-0000-0000-00000000000{index}"

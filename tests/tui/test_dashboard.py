@@ -303,7 +303,7 @@ async def test_the_gpu_panel_is_there_only_where_there_are_gpus(make_app: MakeAp
     async with running(app, (200, 60)):
         assert not app.query_one(GpuPanel).display
         link.push(state(gpus=EIGHT_GPUS))
-        await until(lambda: app.query_one(GpuPanel).display and "87.9/96 GB" in app.query_one(GpuPanel).text, "eight GPUs")
+        await until(lambda: app.query_one(GpuPanel).display and "87.9 GiB" in app.query_one(GpuPanel).text, "eight GPUs")
         assert app.query_one(GpuPanel).text.count("W") >= 8
 
 

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from ... import formats
+from ...gpu_report import gpu_report
 from ..event_words import event_words
 from ..figures import live_figures
 from ..widgets.event_list import EventLine, EventPanel
@@ -23,6 +24,16 @@ from .pane import Pane
 
 if TYPE_CHECKING:
     from ..model import ConsoleModel
+
+
+FEW_GPUS = 4
+"""So many have a row each in the least height of the lower panels; for more, the plots give up some of theirs."""
+ROWS_FOR_MANY = 19
+"""Rows that eight GPUs take with their frame (10), beside plots of the least height (8) and the newest event's line."""
+ROWS_FOR_ALL = 16
+"""Rows that plots, lower panels and the event's line take at least; with fewer, the prompt dock takes the lower panels' place."""
+DOCK_ROWS = 9
+"""Rows of the prompt dock at its highest."""
 
 
 class DashboardPane(Pane):
@@ -40,6 +51,7 @@ class DashboardPane(Pane):
         super().__init__(id="dashboard")
         self._model = model
         self._log_seen: object = None
+        self._many_gpus = False
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="plots"):
@@ -102,15 +114,28 @@ class DashboardPane(Pane):
             panel.mark_stale(model.stale and panel.id != "events")
         self.query_one(HistogramPanel).show_counts(figures.rates.accept_histogram)
         self.query_one(RequestsPanel).show_rates(figures.rates)
-        gpus = None if state.gpus is None else state.gpus.value
-        self.query_one(GpuPanel).show_gpus(gpus)
-        self.set_class(bool(gpus), "-gpus")
+        report = gpu_report(state)
+        # A host without the tool has no GPUs; of others it is said why they cannot be read.
+        problem = state.problems.get("gpus", "") if state.gpus is None or report.lines else ""
+        self.query_one(GpuPanel).show_gpus(report, problem)
+        self.set_class(bool(report.lines or problem), "-gpus")
+        self._many_gpus = len(report.lines) > FEW_GPUS
+        self._make_room()
         log = None if state.log is None else state.log.value
         if log is not self._log_seen:
             self._log_seen = log
             events = () if log is None else event_words(log)
             self.query_one(EventPanel).show_events(events)
             self.query_one(EventLine).show_events(events)
+
+    def on_resize(self) -> None:
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """A row for each of many GPUs, where that leaves the plots theirs: a notice and the prompt dock take rows too."""
+        rows = self.size.height - (DOCK_ROWS if self.query_one(PromptDock).display else 0)
+        self.set_class(self._many_gpus and rows >= ROWS_FOR_MANY, "-many-gpus")
+        self.set_class(rows < ROWS_FOR_ALL, "-short")
 
     def plots_ready(self) -> None:
         for panel in self.query(PlotPanel):
@@ -125,10 +150,12 @@ class DashboardPane(Pane):
     def action_prompt(self) -> None:
         self.add_class("-docked")
         self.query_one(PromptDock).open()
+        self._make_room()
 
     def action_close_prompt(self) -> None:
         self.query_one(PromptDock).display = False
         self.remove_class("-docked")
+        self._make_room()
         self.focus_default()
 
     def action_stop_prompt(self) -> None:

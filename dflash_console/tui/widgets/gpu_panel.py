@@ -1,72 +1,162 @@
-"""The host's GPUs, one row each."""
+"""The host's GPUs, one row each, with what is wrong with them beside it."""
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from ...evidence.gpu_faults import Grade
 from ...formats import UNKNOWN, bar
-from .panel import Panel
+from ...gpu_report import GpuReport
+from .panel import STALE, Panel
 
 if TYPE_CHECKING:
-    from ...evidence.gpu import GpuRow
+    from ...gpu_report import GpuLine
 
 
-ROOMY = 40
+ROOMY = 48
 """Cells from which a row has its bar and its units written out."""
+LAST_COLUMN = 8
+"""Cells of the last column: a rank's name (``DP1 TP1``), or a fault in a word."""
+BAR = (3, 12)
+"""Cells of the bar, at least and at most."""
+MIB_PER_GIB = 1024
+_COLOURS = {Grade.BAD: "error", Grade.CAUTION: "warning"}
 
 
 class GpuPanel(Panel):
-    """Utilisation, memory, power and temperature; it hides itself on a host without a GPU."""
+    """Utilisation, memory, power and temperature; it hides itself on a host without a GPU.
+
+    Memory is of one column where all GPUs have the same, which the title says. Where there is room below the rows, every fault
+    is there in a sentence.
+    """
 
     topic = "gpu"
 
     def __init__(self, title: str, *, id: str) -> None:  # noqa: A002
         super().__init__(title, id=id)
-        self._rows: tuple[GpuRow, ...] = ()
+        self._title = title
+        self._report = GpuReport()
+        self._problem = ""
         self.display = False
 
-    def show_gpus(self, rows: tuple[GpuRow, ...] | None) -> None:
-        """``None``: not read yet; empty: the host has none."""
-        self.display = bool(rows)
-        self._rows = rows or ()
+    def show_gpus(self, report: GpuReport, problem: str = "") -> None:
+        """A report without lines: not read yet, or the host has none. ``problem``: why they cannot be read now."""
+        self.display = bool(report.lines or problem)
+        self._report, self._problem = report, problem
+        if problem and report.lines:
+            self.mark_stale(True)
         self.redraw()
 
     def redraw(self) -> None:
-        rows = self._rows
+        report = self._report
         width, height = self.inner_size()
-        lines = [_line(row, width, self.colour("plot-decode")) for row in rows]
-        if rows and len(lines) > height > 1:
-            lines = [*lines[: height - 1], Text(f"… {len(rows) - height + 1} more: z maximises", style="dim")]
+        self.show_title(Text(self._heading(width)), Text(self._footing()))
+        if width < 8:
+            return
+        lines = [self._row(line, width) for line in report.lines]
+        if report.lines and len(lines) > height > 1:
+            kept = height - 1
+            wrong = sum(bool(line.faults) for line in report.lines[kept:])
+            more = f"… {len(lines) - kept} more{f', {wrong} bad' if wrong else ''}: z"
+            lines = [*lines[:kept], Text(more, style="dim")]
+        lines += self._sentences(width, height - len(lines))
         self.show_lines(lines)
 
+    def mark_stale(self, stale: bool) -> None:
+        super().mark_stale(stale)
+        # The mark in the title comes before what else stands in it.
+        self.redraw()
 
-def _line(row: GpuRow, width: int, colour: str) -> Text:
-    line = Text(no_wrap=True)
-    line.append(f"{row.index} ", style="bold")
-    if width < ROOMY:
-        memory = UNKNOWN if row.memory_used is None or not row.memory_total else _short_memory(row.memory_used, row.memory_total)
-        note = f" ! {row.note}" if row.note else ""
-        line.append(f"{_whole(row.utilisation):>3}% {memory} {_whole(row.power)}W {_whole(row.temperature)}°{note}")
-        line.truncate(width, overflow="ellipsis")
-        return line
-    line.append(bar(None if row.utilisation is None else row.utilisation / 100, 7), style=colour)
-    line.append(f" {_whole(row.utilisation):>3} %")
-    if row.memory_used is not None and row.memory_total:
-        line.append(f"  {row.memory_used / 1024:5.1f}/{row.memory_total / 1024:.0f} GB")
-    else:
-        line.append(f"  {UNKNOWN}", style="dim")
-    line.append(f"  {_whole(row.power):>4} W  {_whole(row.temperature):>3}°")
-    if row.note:
-        line.append(f"  ! {row.note}", style="bold")
-    line.truncate(width, overflow="ellipsis")
-    return line
+    def _heading(self, width: int) -> str:
+        report = self._report
+        if not report.lines:
+            return self._title
+        each = f"{report.memory_each / MIB_PER_GIB:.0f} GiB" if report.memory_each else ""
+        whole = " · ".join(filter(None, (self._title, report.kinds, each)))
+        brief = f"{self._title} · {len(report.lines)}{f' × {each}' if each else ''}"
+        room = width - 2 - (len(STALE) if self._stale_figures else 0)
+        return next((words for words in (whole, brief) if len(words) <= room), self._title)
+
+    def _footing(self) -> str:
+        report = self._report
+        if self._problem and report.lines:
+            return "not read now: z tells"
+        if report.faults:
+            return f"{report.faulty} of {len(report.lines)} to look at" if report.faulty else report.faults[0].short
+        ranks = report.ranks
+        return ranks.words if ranks is not None and ranks.seen is not None else ""
+
+    def _sentences(self, width: int, room: int) -> list[Text]:
+        """What is wrong, in sentences, in the rows that are left; the last one says where it was cut."""
+        said = [(f"✗ {self._problem}", self.colour(_COLOURS[Grade.BAD]))] if self._problem else []
+        said += [(f"{fault.grade.value} {fault.words}", self.colour(_COLOURS[fault.grade])) for fault in self._report.faults]
+        lines = [Text(part, style=style) for words, style in said for part in textwrap.wrap(words, width, subsequent_indent="  ")]
+        if room < 2 and self._report.lines:
+            return []
+        if len(lines) < room and self._report.lines:
+            lines.insert(0, Text())
+        if len(lines) > room:
+            lines = lines[: max(0, room)]
+            if lines:
+                lines[-1].truncate(max(1, width - 1))
+                lines[-1].append("…")
+        return lines
+
+    def _row(self, line: GpuLine, width: int) -> Text:
+        row, fault = line.row, line.faults[0] if line.faults else None
+        text = Text(no_wrap=True)
+        colour = self.colour(_COLOURS[fault.grade]) if fault is not None else ""
+        text.append("?" if row.index is None else str(row.index), style="bold")
+        roomy = width >= ROOMY
+        text.append(f"{' ' if roomy else ''}{fault.grade.value if fault is not None else ' '}", style=f"bold {colour}".strip())
+        last = [fault.short for fault in line.faults] or list(line.ranks)
+        if row.lost:
+            text.append(f" cannot be reached{f': {row.lost}' if roomy else ''}", style=colour)
+        elif roomy:
+            self._roomy(text, line, width)
+            text.append(f"  {_fitting(last, LAST_COLUMN)}", style=colour or "dim")
+        else:
+            self._tight(text, line)
+            # A fault takes the place of power and temperature: those are what is wrong, or do not matter then.
+            figures = f" {_whole(row.power, 'W', 4)} {_whole(row.temperature, '°', 4)}"
+            text.append(f" {_fitting(last, len(figures))}" if fault is not None else figures, style=colour)
+            rank = f" {' '.join(line.ranks)}" if fault is None and line.ranks else ""
+            text.append(rank if text.cell_len + len(rank) <= width else "", style="dim")
+        text.truncate(width, overflow="ellipsis")
+        return text
+
+    def _roomy(self, text: Text, line: GpuLine, width: int) -> None:
+        row = line.row
+        memory = "" if row.memory_used is None else f"{row.memory_used / MIB_PER_GIB:.1f}"
+        if self._report.memory_each is None and row.memory_total:
+            memory = f"{memory or UNKNOWN}/{row.memory_total / MIB_PER_GIB:.0f}"
+        figures = (_whole(row.utilisation, " %", 5), f"{memory} GiB" if memory else UNKNOWN, _whole(row.power, " W", 6))
+        rest = f" {figures[0]}  {figures[1]:>9}  {figures[2]}  {_whole(row.temperature, '°', 4)}"
+        cells = min(BAR[1], max(BAR[0], width - len(rest) - text.cell_len - LAST_COLUMN - 3))
+        share = None if row.utilisation is None else row.utilisation / 100
+        text.append(" ")
+        text.append(bar(share, cells), style=self.colour("plot-decode"))
+        text.append(rest)
+
+    def _tight(self, text: Text, line: GpuLine) -> None:
+        row = line.row
+        memory = UNKNOWN if row.memory_used is None else f"{row.memory_used / MIB_PER_GIB:.0f}G"
+        if self._report.memory_each is None and row.memory_total:
+            memory = f"{memory.removesuffix('G')}/{row.memory_total / MIB_PER_GIB:.0f}G"
+        text.append(f"{_whole(row.utilisation, '%', 5)} {memory:>4}")
 
 
-def _short_memory(used: float, total: float) -> str:
-    return f"{used / 1024:.0f}/{total / 1024:.0f}G"
+def _fitting(words: list[str], room: int) -> str:
+    """As many of the words as fit, and a plus sign for those that do not."""
+    if not words:
+        return ""
+    joined = " ".join(words)
+    return joined if len(joined) <= room else words[0] if len(words) == 1 else f"{words[0]} +"
 
 
-def _whole(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.0f}"
+def _whole(value: float | None, unit: str, width: int) -> str:
+    """Right in ``width`` cells; what is unknown has no unit."""
+    return f"{UNKNOWN if value is None else f'{value:.0f}{unit}':>{width}}"

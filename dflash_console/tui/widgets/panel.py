@@ -9,6 +9,9 @@ from rich.text import Text
 from textual.geometry import Region, Size
 from textual.widget import Widget
 
+STALE = " · stale"
+"""Stands behind the title of a panel whose figures are old."""
+
 
 @runtime_checkable
 class Recoloured(Protocol):
@@ -77,7 +80,7 @@ class Panel(Widget, can_focus=True):
 
     def _put_titles(self) -> None:
         title, subtitle = self._titles
-        self.border_title = title + Text(" · stale") if self._stale_figures else title
+        self.border_title = title + Text(STALE) if self._stale_figures else title
         self.border_subtitle = subtitle
 
     def redraw(self) -> None:
@@ -97,5 +100,5 @@ class Panel(Widget, can_focus=True):
     @property
     def text(self) -> str:
         """The plain text of the panel, its title first."""
-        title = f"{self._titles[0].plain}{' · stale' if self._stale_figures else ''}"
+        title = f"{self._titles[0].plain}{STALE if self._stale_figures else ''}"
         return "\n".join((title, *(line.plain for line in self._lines), self._titles[1].plain))

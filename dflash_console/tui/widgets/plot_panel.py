@@ -114,18 +114,26 @@ class PlotPanel(Panel):
         self.show_lines(lines)
 
     def _headline(self, width: int) -> Text:
-        line = Text(no_wrap=True, overflow="ellipsis")
-        known = self._value is not None
-        line.append(self._write(self._value), style=f"bold {self.colour(self._colour)}" if known and not self._stale else "dim")
-        line.append(f" {self._unit}" if known else f" {self._unit}".rstrip(), style="dim")
-        if known and self._baseline and not self._stale and self._value:
-            line.append(f"   {self._value / self._baseline:.2f}×", style="bold")
-            line.append(" plain", style="dim")
-        if not known:
-            line = Text(f"{UNKNOWN} {self._remark or 'no value yet'}", style="dim")
-        elif self._remark:
-            line.append(f"   {self._remark}", style="dim")
+        """The value with what belongs to it. Where that is too long the unit goes first, which F1 tells, then what explains the
+        remark."""
+        if self._value is None:
+            line = Text(f"{UNKNOWN} {self._remark or 'no value yet'}", style="dim", no_wrap=True)
+        else:
+            brief = self._remark.partition(", ")[0]
+            tries = ((self._unit, self._remark), ("", self._remark), (self._unit, brief), ("", brief))
+            lines = [self._value_line(self._value, unit, remark) for unit, remark in tries]
+            line = next((line for line in lines if line.cell_len <= width), lines[-1])
         line.truncate(width, overflow="ellipsis")
+        return line
+
+    def _value_line(self, value: float, unit: str, remark: str) -> Text:
+        line = Text(no_wrap=True, overflow="ellipsis")
+        line.append(self._write(value), style="dim" if self._stale else f"bold {self.colour(self._colour)}")
+        line.append(f" {unit}" if unit else "", style="dim")
+        if self._baseline and value and not self._stale:
+            line.append(f"   {value / self._baseline:.2f}×", style="bold")
+            line.append(" plain", style="dim")
+        line.append(f"   {remark}" if remark else "", style="dim")
         return line
 
     def _plot_colours(self) -> PlotColours:

@@ -1,11 +1,13 @@
-"""GPU rows from nvidia-smi: a cell that says nothing is unknown, the other GPUs are still there."""
+"""GPU rows from nvidia-smi: a cell that says nothing is unknown, a GPU that cannot be reached is a row too."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_console.evidence.gpu import parse_compute_apps, parse_gpus
+from dflash_console.evidence.gpu import QUERY, parse_compute_apps, parse_gpus
+from tests.gpu_recordings import gpus, text
 
 from .support import CASES
 
@@ -16,11 +18,12 @@ def test_eight_gpus_with_units_and_a_header_are_read() -> None:
     first = rows[0]
     assert (first.name, first.utilisation, first.memory_used, first.memory_total) == ("NVIDIA H200", 90, 118432, 143771)
     assert (first.power, first.temperature, first.note) == (612.4, 61, "")
+    assert (first.slowed, first.ecc_errors, first.mig) == ((), None, None), "columns that an older recording does not have"
 
 
 def test_cells_that_say_nothing_are_unknown_and_the_reason_is_kept() -> None:
     rows = {row.index: row for row in parse_gpus((CASES / "49-nvidia-smi-csv" / "odd.csv").read_text())}
-    assert sorted(rows) == [0, 1, 2, 3, 4]
+    assert sorted(index for index in rows if index is not None) == [0, 1, 2, 3, 4]
     assert rows[1].utilisation is None
     assert rows[1].power is None
     assert rows[1].note == "power: Unknown Error"
@@ -29,6 +32,79 @@ def test_cells_that_say_nothing_are_unknown_and_the_reason_is_kept() -> None:
     assert rows[3].note == "temperature: ERR!"
     assert rows[4].name == "NVIDIA, Corp. Thing"
     assert (rows[4].utilisation, rows[4].power, rows[4].note) == (3, None, "power: GPU requires reset")
+    assert rows[4].needs_reset
+
+
+def test_a_real_h200_is_read_in_every_column() -> None:
+    (row,) = gpus("one-h200")
+    assert (row.utilisation, row.memory_used, row.memory_total, row.power, row.temperature) == (0, 0, 143771, 78.53, 38)
+    assert (row.slowed, row.ecc_errors, row.mig, row.lost, row.needs_reset) == ((), 0, False, "", False)
+
+
+@pytest.mark.parametrize("column", ["clocks_event_reasons.active", "clocks_throttle_reasons.active"])
+def test_the_reasons_of_a_slowdown_are_read_under_both_of_their_names(column: str) -> None:
+    (row,) = parse_gpus(f"index, uuid, {column}\n0, GPU-a, 0x00000000000000a8\n")
+    assert row.slowed == ("hardware slowdown", "software thermal slowdown", "hardware power brake")
+    (row,) = parse_gpus(f"index, uuid, {column}\n0, GPU-a, 0x0000000000000005\n")
+    assert row.slowed == (), "idle and the power cap are in order"
+
+
+def test_without_a_header_the_columns_are_those_that_were_asked_for() -> None:
+    cells = dict(zip(QUERY, ("3", "GPU-a", "H", "9 %", "1 MiB", "2 MiB", "3 W", "40", "0x08", "7", "Enabled"), strict=True))
+    (row,) = parse_gpus(", ".join(cells.values()))
+    assert (row.index, row.temperature, row.slowed, row.ecc_errors, row.mig) == (3, 40, ("hardware slowdown",), 7, True)
+
+
+def test_each_trouble_of_eight_is_read_from_its_own_row() -> None:
+    rows = gpus("eight-troubled")
+    assert [row.index for row in rows] == list(range(8))
+    assert rows[0] == gpus("eight-troubled")[0]
+    assert rows[1].slowed == ("hardware slowdown", "hardware thermal slowdown")
+    assert rows[2].ecc_errors == 3
+    assert (rows[3].mig, rows[3].utilisation, rows[3].note) == (True, None, "")
+    assert (rows[4].needs_reset, rows[4].note) == (True, "utilization, power, temperature: GPU requires reset")
+    assert (rows[5].lost, rows[5].bus) == ("Unknown Error", "0000:9B:00.0")
+    assert rows[6].note == "power, temperature: Unknown Error"
+    assert [row.index for row in rows if row.lost or row.needs_reset or row.slowed or row.ecc_errors or row.mig] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
+
+
+def test_a_row_that_says_that_its_gpu_is_lost_has_no_figures() -> None:
+    lost = [row for row in gpus("eight-one-lost") if row.lost]
+    assert [(row.index, row.lost, row.memory_used) for row in lost] == [(2, "GPU is lost", None)]
+
+
+@pytest.mark.parametrize(
+    ("line", "index", "bus", "why"),
+    [
+        ("Unable to determine the device handle for GPU1: 0000:9B:00.0: Unknown Error", 1, "0000:9B:00.0", "Unknown Error"),
+        ("Unable to determine the device handle for GPU0000:9B:00.0: Unknown Error", 2, "0000:9B:00.0", "Unknown Error"),
+        ("Unable to determine the device handle for GPU 00000000:9B:00.0: GPU is lost.", 2, "00000000:9B:00.0", "GPU is lost."),
+        ("Unable to determine the device handle for gpu 0000:9b:00.0: ", 2, "0000:9b:00.0", "no reason given"),
+    ],
+)
+def test_every_form_of_the_line_for_a_gpu_that_cannot_be_reached_is_a_row(line: str, index: int, bus: str, why: str) -> None:
+    others = [f"{number}, GPU-{number}, NVIDIA H200, 1 %" for number in range(4) if number != index]
+    rows = parse_gpus("\n".join((*others, line)))
+    assert [row.index for row in rows] == [0, 1, 2, 3]
+    assert (rows[index].bus, rows[index].lost) == (bus, why)
+
+
+def test_a_lost_gpu_gets_the_number_that_no_row_has_only_where_one_is_left() -> None:
+    assert [row.index for row in gpus("seven-and-a-line")] == list(range(8))
+    (alone,) = parse_gpus(text("none-but-a-line.txt"))
+    assert (alone.index, alone.called) == (None, "the GPU at 0000:9B:00.0")
+    assert alone.lost == "GPU is lost.  Reboot the system to recover this GPU"
+
+
+def test_a_quotation_mark_in_a_message_swallows_no_rows() -> None:
+    rows = parse_gpus('WARNING: "infoROM is corrupted\n0, GPU-a, NVIDIA H200, 1 %\n1, GPU-b, NVIDIA H200, 2 %\n')
+    assert [row.utilisation for row in rows] == [1, 2]
 
 
 def test_processes_are_read_with_names_that_the_driver_does_not_know() -> None:
@@ -44,9 +120,17 @@ def test_processes_are_read_with_names_that_the_driver_does_not_know() -> None:
 def test_a_message_in_place_of_rows_gives_none() -> None:
     assert parse_gpus("No devices were found\n") == ()
     assert parse_gpus("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n") == ()
+    assert parse_gpus(text("refused.txt")) == ()
 
 
 @given(st.text(max_size=120))
 def test_no_text_makes_the_reader_fail(text: str) -> None:
     parse_gpus(text)
     parse_compute_apps(text)
+
+
+@given(st.lists(st.sampled_from("0123456789abcdef,.[]%:W \nGPU\"'x"), max_size=60).map("".join), st.integers(0, 7))
+def test_what_stands_among_the_rows_changes_none_of_them(noise: str, at: int) -> None:
+    rows = text("eight-load.csv").splitlines()
+    noise = "\n".join(f"# {line}" for line in noise.splitlines())
+    assert parse_gpus("\n".join((*rows[: at + 1], noise, *rows[at + 1 :]))) == gpus("eight-load")

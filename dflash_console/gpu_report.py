@@ -1,0 +1,156 @@
+"""The GPUs of a host as screens and commands show them: each with whose processes it has and what is wrong with it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .evidence.gpu import GpuRow
+from .evidence.gpu_faults import GpuFault, Grade, row_faults
+from .evidence.gpu_holders import GpuHolder, Owner, RankCount, count_ranks, ranks_asked
+from .state import HostState, RunState
+
+
+@dataclass(frozen=True)
+class GpuLine:
+    """One GPU."""
+
+    row: GpuRow
+    holders: tuple[GpuHolder, ...] = ()
+    faults: tuple[GpuFault, ...] = ()
+    """Gravest first."""
+
+    @property
+    def ranks(self) -> tuple[str, ...]:
+        """Names of the unit's ranks on it."""
+        names = (holder.rank for holder in self.holders if holder.owner is Owner.OURS)
+        return tuple(dict.fromkeys(name for name in names if name))
+
+    @property
+    def grade(self) -> Grade | None:
+        return self.faults[0].grade if self.faults else None
+
+
+@dataclass(frozen=True)
+class GpuReport:
+    """All GPUs of a host, beside what its server asks for."""
+
+    lines: tuple[GpuLine, ...] = ()
+    ranks: RankCount | None = None
+    """``None``: no server runs here, it is still loading, or its processes have not been looked at."""
+    remarks: tuple[GpuFault, ...] = ()
+    """What is wrong with no single GPU."""
+
+    @property
+    def faults(self) -> tuple[GpuFault, ...]:
+        """Everything that is wrong, gravest first."""
+        found = [*self.remarks, *(fault for line in self.lines for fault in line.faults)]
+        return tuple(sorted(found, key=lambda fault: fault.grade is not Grade.BAD))
+
+    @property
+    def faulty(self) -> int:
+        """GPUs that want a look."""
+        return sum(bool(line.faults) for line in self.lines)
+
+    @property
+    def kinds(self) -> str:
+        """``8 × NVIDIA H200``; a GPU that cannot be reached is taken for one of the others' kind."""
+        names = [line.row.name for line in self.lines if line.row.name]
+        kinds = list(dict.fromkeys(names))
+        if len(kinds) <= 1:
+            return f"{len(self.lines)} × {kinds[0] if kinds else 'GPU'}"
+        return ", ".join(f"{names.count(kind)} × {kind}" for kind in kinds)
+
+    @property
+    def memory_each(self) -> float | None:
+        """MiB of every GPU; ``None`` where they differ or it is not known of any."""
+        totals = {line.row.memory_total for line in self.lines if line.row.memory_total}
+        return totals.pop() if len(totals) == 1 else None
+
+
+def gpu_report(state: HostState) -> GpuReport:
+    """What is known of the GPUs in a snapshot."""
+    rows = state.gpus.value if state.gpus is not None else ()
+    holders = state.gpu_holders.value if state.gpu_holders is not None else ()
+    asked = asked_ranks(state)
+    ranks = count_ranks(holders, asked) if asked is not None and state.gpu_holders is not None and state.been_ready else None
+    without = _gpus_without_rank(rows, holders, ranks)
+    strangers = _strangers(holders)
+    lines = []
+    for row in rows:
+        here = tuple(holder for holder in holders if row.uuid and holder.process.gpu_uuid == row.uuid)
+        faults = [*row_faults(row), *(_stranger(holder, row.called) for holder in strangers if holder in here)]
+        if row in without:
+            faults.append(_no_rank(row))
+        faults.sort(key=lambda fault: fault.grade is not Grade.BAD)
+        lines.append(GpuLine(row, here, tuple(faults)))
+    known = {row.uuid for row in rows}
+    elsewhere = [holder for holder in strangers if holder.process.gpu_uuid not in known]
+    return GpuReport(
+        tuple(lines),
+        ranks,
+        (*_missing(rows, ranks, asked), *(_stranger(holder, f"on {holder.process.gpu_uuid}") for holder in elsewhere)),
+    )
+
+
+def asked_ranks(state: HostState) -> int | None:
+    """Rank processes that the unit's server has, or would have, on this host; ``None`` for the embedded engine."""
+    if state.embedded or state.config is None:
+        return None
+    fields = state.server.value.fields if state.server is not None else {}
+    running = state.process is not None and state.service is not None and state.service.value.state is RunState.RUNNING
+    argv = state.process.value.argv if running and state.process is not None and state.process.value.argv else None
+    return ranks_asked(fields, argv or state.config.value.command)
+
+
+def missing_ranks(state: HostState) -> RankCount | None:
+    """The count, when the running server has fewer rank processes than it was started with."""
+    asked = asked_ranks(state)
+    if asked is None or state.gpu_holders is None or not state.been_ready:
+        return None
+    count = count_ranks(state.gpu_holders.value, asked)
+    return count if count.short else None
+
+
+def rank_words(count: RankCount) -> str:
+    """``7 of 8 ranks hold GPU memory, TP5 does not``, and what that comes to."""
+    names = f", {', '.join(count.missing)} {'does' if len(count.missing) == 1 else 'do'} not" if count.missing else ""
+    return (
+        f"{count.words} hold GPU memory{names}: the others wait for what is gone. The log tells why it ended; restart the server"
+    )
+
+
+def _missing(rows: tuple[GpuRow, ...], ranks: RankCount | None, asked: int | None) -> list[GpuFault]:
+    found = []
+    if ranks is not None and ranks.short:
+        found.append(GpuFault(Grade.BAD, ranks.words, rank_words(ranks)))
+    if rows and asked is not None and asked > len(rows):
+        words = (
+            f"the command asks for {asked} GPUs, the driver lists {len(rows)}: one that fell off the bus is gone until a reboot"
+        )
+        found.append(GpuFault(Grade.BAD, f"{len(rows)} of {asked}", words))
+    return found
+
+
+def _gpus_without_rank(rows: tuple[GpuRow, ...], holders: tuple[GpuHolder, ...], ranks: RankCount | None) -> frozenset[GpuRow]:
+    """The GPUs whose rank is missing; none where more GPUs are without one than ranks are missing, as it may be any of them."""
+    if ranks is None or not ranks.short or ranks.seen is None:
+        return frozenset()
+    used = {holder.process.gpu_uuid for holder in holders if holder.owner is Owner.OURS and holder.rank is not None}
+    if not used:
+        used = {holder.process.gpu_uuid for holder in holders if holder.owner is Owner.OURS}
+    free = frozenset(row for row in rows if row.uuid not in used)
+    return frozenset(row for row in free if not row.lost) if len(free) == ranks.asked - ranks.seen else frozenset()
+
+
+def _no_rank(row: GpuRow) -> GpuFault:
+    return GpuFault(Grade.BAD, "no rank", f"{row.called} has no rank of the server's, the others have one each")
+
+
+def _strangers(holders: tuple[GpuHolder, ...]) -> list[GpuHolder]:
+    """Processes of others. What cannot be seen counts where the unit's own are seen: then it is no container's view."""
+    seen = any(holder.owner is Owner.OURS for holder in holders)
+    return [holder for holder in holders if holder.owner is Owner.OTHER or (seen and holder.owner is Owner.UNKNOWN)]
+
+
+def _stranger(holder: GpuHolder, where: str) -> GpuFault:
+    return GpuFault(Grade.CAUTION, "stranger", f"{where}: {holder.words}, is not this unit's")
