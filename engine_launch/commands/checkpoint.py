@@ -10,6 +10,11 @@ from engine_launch.spec.drafter_check import Shapes
 from engine_launch.spec.drafter_config import DrafterConfig, DrafterConfigError, load_drafter_config
 
 WEIGHTS_FILE = "model.safetensors"
+OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.gguf")
+"""Formats that SGLang loads as well."""
+QUANTISED = ("weight_scale", "weight_scale_inv", "weight_packed", "qweight")
+"""Endings of tensors that stand for weights of other shapes."""
+LFS_POINTER = b"version https://git-lfs"
 MAX_HEADER = 100 << 20
 """The safetensors format's own bound on its header, in bytes."""
 
@@ -38,11 +43,53 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         config = load_drafter_config(folder)
     except DrafterConfigError as error:
         raise CheckpointError(f"{error}.") from None
-    path = folder / WEIGHTS_FILE
+    shapes, weight_bytes = _header(folder / WEIGHTS_FILE)
+    return Checkpoint(folder, config, shapes, weight_bytes)
+
+
+def read_shapes(folder: Path) -> Shapes | None:
+    """Tensor shapes of all safetensors files of a checkpoint that SGLang loads, one or several.
+
+    ``None`` when its weights are quantised or of another format, which SGLang reads and this does not. SGLang takes a leading
+    ``model.`` off the names of a drafter's tensors, and so does this.
+
+    Raises:
+        CheckpointError: there are no weights, a file of the index is missing, or a file is not whole.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    index = folder / f"{WEIGHTS_FILE}.index.json"
+    if index.exists():
+        files = sorted({*files, *(folder / name for name in _indexed(index))})
+    if not files:
+        if any(file for pattern in OTHER_WEIGHTS for file in folder.glob(pattern)):
+            return None
+        raise CheckpointError(f"{folder} holds no weights: there is no *.safetensors file in it.")
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        shapes.update((name.removeprefix("model."), shape) for name, shape in _header(file)[0].items())
+    return None if any(name.endswith(QUANTISED) for name in shapes) else shapes
+
+
+def _indexed(index: Path) -> set[str]:
+    """Names of the files that an index lists."""
+    try:
+        files = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        return {str(file) for file in files}
+    except OSError as error:
+        raise CheckpointError(f"{index} cannot be read: {error.strerror or error}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CheckpointError(f"{index} is not an index of safetensors files.") from None
+
+
+def _header(path: Path) -> tuple[dict[str, tuple[int, ...]], int]:
+    """Shapes of a safetensors file, and the bytes of its tensors. Raises CheckpointError when it is not one, or not whole."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
+            begin = file.read(8)
+            length = int.from_bytes(begin, "little")
+            if begin == LFS_POINTER[:8]:
+                raise CheckpointError(f"{path} is a pointer of Git LFS and not the weights: run git lfs pull in its repository.")
             if size < 8 or length > min(MAX_HEADER, size - 8):
                 raise CheckpointError(f"{path} is not a whole safetensors file ({size} bytes).")
             header = json.loads(file.read(length))
@@ -55,4 +102,4 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(f"{path} does not begin with a safetensors header.") from None
     if 8 + length + end > size:
         raise CheckpointError(f"{path} is cut short: {size} bytes of {8 + length + end}.")
-    return Checkpoint(folder, config, shapes, end)
+    return shapes, end

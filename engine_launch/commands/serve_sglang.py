@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from engine_launch.commands.checkpoint import CheckpointError, read_checkpoint
+from engine_launch.commands.checkpoint import CheckpointError, read_shapes
 from engine_launch.commands.output import warn
 from engine_launch.doctor.software import PLUGIN, PLUGIN_TARGET, RESTRICTING_VARIABLE, kept_out
 from engine_launch.sglang_plugin.gate import TESTED_VERSION
-from engine_launch.spec.drafter_check import Severity, TargetShape, check_drafter
+from engine_launch.spec.drafter_check import Severity, Shapes, TargetShape, check_drafter
 from engine_launch.spec.drafter_config import DrafterConfigError, load_drafter_config
 from engine_launch.spec.flags import FlagError
 from engine_launch.spec.sglang_checks import asked_algorithm, block_given, check_sglang_flags, read_flags
@@ -94,25 +94,31 @@ def _block(folder: Path) -> int | None:
 
 
 def _check_drafter(flags: Mapping[str, str], folder: Path | None) -> list[str]:
-    """A local drafter against a local target. What can only be read from a hub is left alone."""
-    target = target_shape(_folder(flags.get("--model-path", "")))
-    if folder is None or target is None or asked_algorithm(flags) not in ("DDTREE", "DFLASH"):
+    """A local drafter, its weights, and both against a local target. What can only be read from a hub is left alone."""
+    if folder is None or asked_algorithm(flags) not in ("DDTREE", "DFLASH"):
         return []
     try:
-        checkpoint = read_checkpoint(folder)
+        config, shapes = load_drafter_config(folder), drafter_shapes(flags, folder)
+    except DrafterConfigError as error:
+        raise FlagError(f"{error}.") from None
     except CheckpointError as error:
-        # Weights in several files are fine for SGLang; a configuration that cannot be read is not.
-        try:
-            config = load_drafter_config(folder)
-        except DrafterConfigError:
-            raise FlagError(str(error)) from None
-        findings = check_drafter(config, target, None)
-    else:
-        findings = check_drafter(checkpoint.config, target, checkpoint.shapes)
+        raise FlagError(str(error)) from None
+    target = target_shape(_folder(flags.get("--model-path", "")))
+    findings = [] if target is None else check_drafter(config, target, shapes)
     for finding in findings:
-        if finding.severity is Severity.ERROR:
+        if target is not None and finding.severity is Severity.ERROR:
             raise FlagError(f"the drafter {folder} does not fit {target.name}: {finding.message}")
     return []
+
+
+def drafter_shapes(flags: Mapping[str, str], folder: Path) -> Shapes | None:
+    """Tensors of a local drafter, ``None`` where the flags load it in a way that cannot be looked at, or needs no weights.
+
+    Raises:
+        CheckpointError: they are not there, or not whole.
+    """
+    load_format = flags.get("--speculative-draft-load-format") or flags.get("--load-format") or "auto"
+    return read_shapes(folder) if load_format in ("auto", "safetensors") else None
 
 
 def target_shape(folder: Path | None) -> TargetShape | None:

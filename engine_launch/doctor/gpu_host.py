@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from engine_launch.commands.serve_sglang import target_shape
+from engine_launch.commands.checkpoint import CheckpointError
+from engine_launch.commands.serve_sglang import drafter_shapes, target_shape
 from engine_launch.doctor.backends import check_backends
 from engine_launch.doctor.caches import check_caches
 from engine_launch.doctor.check import Check, fail, ok, warn
@@ -56,15 +57,19 @@ def judge(evidence: Evidence, flags: Mapping[str, str]) -> list[Check]:
 
 
 def check_flags(flags: Mapping[str, str]) -> list[Check]:
-    """A command line's flags among themselves, its page size, and its drafter against its target."""
+    """A command line's flags among themselves, its page size, and its drafter, weights included, against its target."""
     checks = []
-    config = None
+    config = shapes = None
     drafter = flags.get("--speculative-draft-model-path", "")
     if drafter:
+        folder = Path(drafter).expanduser()
         try:
-            config = load_drafter_config(Path(drafter).expanduser()) if Path(drafter).expanduser().is_dir() else None
+            if folder.is_dir():
+                config, shapes = load_drafter_config(folder), drafter_shapes(flags, folder)
         except DrafterConfigError as error:
             checks.append(fail("flags drafter", f"{error}."))
+        except CheckpointError as error:
+            checks.append(fail("flags drafter", str(error)))
     verdicts = check_sglang_flags(flags, block_given(flags) or (config.block_size if config else None))
     if verdicts.errors:
         checks.append(fail("flags", " ".join(verdicts.errors)))
@@ -82,7 +87,7 @@ def check_flags(flags: Mapping[str, str]) -> list[Check]:
             *checks,
             warn("flags drafter", f"the {missing} is no local folder with a config.json, so they cannot be compared here"),
         ]
-    findings = check_drafter(config, target, None)
+    findings = check_drafter(config, target, shapes)
     if findings:
         grave = any(finding.severity is Severity.ERROR for finding in findings)
         text = " ".join(finding.message for finding in findings)

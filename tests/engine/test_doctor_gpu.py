@@ -244,6 +244,18 @@ def test_a_drafter_for_another_target_fails(tmp_path: Path) -> None:
     assert "num_target_layers is 30, but target has 24 layers" in message
 
 
+def test_a_drafter_whose_weights_are_not_there_fails(tmp_path: Path) -> None:
+    words = flags_for(tmp_path)
+    weights = Path(words[3], "model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1])
+    status, message = verdicts(words)["flags drafter"]
+    assert status is Status.FAIL
+    assert "is cut short" in message
+    weights.unlink()
+    assert "holds no weights" in verdicts(words)["flags drafter"][1]
+    assert verdicts([*words, "--speculative-draft-load-format", "dummy"])["flags drafter"][0] is Status.OK
+
+
 def test_the_language_model_inside_a_larger_one_is_what_counts(tmp_path: Path) -> None:
     inner = {"hidden_size": 576, "num_hidden_layers": 30, "vocab_size": 49152}
     found = verdicts(flags_for(tmp_path, hidden_size=1, text_config=inner))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from engine_launch.commands import serve_sglang
 from engine_launch.sglang_plugin.flags import add_arguments
-from engine_launch.spec.flags import BY_SPELLING
+from engine_launch.spec.flags import BY_SPELLING, FlagError
 from engine_launch.spec.sglang_checks import check_sglang_flags, read_flags
 from tests.engine.checkpoints import write_drafter
 from tests.engine.gpu_hosts import GpuHost
@@ -70,6 +74,85 @@ def test_a_drafter_for_another_target_is_refused(tmp_path: Path) -> None:
     argv = ["--model-path", str(target), "--speculative-draft-model-path", str(drafter)]
     message = refused(serve(GpuHost(tmp_path), *DDTREE[:4], *argv, "--port", "0"))
     assert "hidden_size is 576, but target's is 1024" in message
+
+
+def split(folder: Path, prefix: str = "") -> None:
+    """A checkpoint of one file in two, with an index."""
+    whole = folder / "model.safetensors"
+    length = int.from_bytes(whole.read_bytes()[:8], "little")
+    header = json.loads(whole.read_bytes()[8 : 8 + length])
+    whole.unlink()
+    names = sorted(header)
+    where = {}
+    for number, part in enumerate((names[::2], names[1::2]), start=1):
+        file = folder / f"model-{number}-of-2.safetensors"
+        save_file({prefix + name: np.zeros(header[name]["shape"], np.float16) for name in part}, file)
+        where.update(dict.fromkeys((prefix + name for name in part), file.name))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}), encoding="utf-8")
+
+
+def drafter_problem(folder: Path, *more: str) -> str:
+    """What is said of a drafter, with a target that it fits."""
+    target = folder.parent / "target"
+    target.mkdir(exist_ok=True)
+    (target / "config.json").write_text('{"hidden_size": 576, "num_hidden_layers": 30, "vocab_size": 49152}', encoding="utf-8")
+    words = [
+        "--model-path",
+        str(target),
+        "--speculative-draft-model-path",
+        str(folder),
+        "--speculative-algorithm",
+        "DDTREE",
+        *more,
+    ]
+    try:
+        serve_sglang._check_drafter(read_flags(words), folder)
+    except FlagError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("prefix", ["", "model."])
+def test_a_drafter_in_several_files_is_looked_at_as_one(tmp_path: Path, prefix: str) -> None:
+    folder = write_drafter(tmp_path / "drafter")
+    split(folder, prefix)
+    assert drafter_problem(folder) == ""
+    missing = folder / "model-2-of-2.safetensors"
+    missing.unlink()
+    assert f"{missing} cannot be read: No such file" in drafter_problem(folder)
+    (folder / "model.safetensors.index.json").write_text("[]", encoding="utf-8")
+    assert "is not an index of safetensors files" in drafter_problem(folder)
+    (folder / "model.safetensors.index.json").unlink()
+    assert "tensors are missing" in drafter_problem(folder)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        (None, "holds no weights"),
+        (b"", "not a whole safetensors file (0 bytes)"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "run git lfs pull"),
+        (b"\x02\0\0\0\0\0\0\0[]", "does not begin with a safetensors header"),
+    ],
+)
+def test_a_drafter_without_its_weights_is_refused(tmp_path: Path, weights: bytes | None, words: str) -> None:
+    folder = write_drafter(tmp_path / "drafter")
+    file = folder / "model.safetensors"
+    file.unlink()
+    if weights is not None:
+        file.write_bytes(weights)
+    assert words in drafter_problem(folder)
+    assert drafter_problem(folder, "--speculative-draft-load-format", "dummy") == ""
+    assert drafter_problem(folder, "--load-format=dummy") == ""
+    if weights is None:
+        (folder / "pytorch_model.bin").write_bytes(b"")
+        assert drafter_problem(folder) == "", "of another format, which SGLang reads"
+
+
+def test_a_quantised_drafter_is_not_held_to_the_shapes_of_plain_weights(tmp_path: Path) -> None:
+    folder = write_drafter(tmp_path / "drafter")
+    save_file({"fc.weight_packed": np.zeros((2, 2), np.int32)}, folder / "model.safetensors")
+    assert drafter_problem(folder) == ""
 
 
 @pytest.mark.parametrize(
