@@ -85,7 +85,7 @@ def with_self_test(
     def checked(args: Any) -> bool:
         if not warm_up(args):
             return False
-        if self_test.check(args.url(), args.api_key, args.skip_tokenizer_init):
+        if self_test.check(args.url(), args.api_key, args.skip_tokenizer_init, args.ssl_verify()):
             return True
         kill_process_tree(os.getpid())
         return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -40,24 +41,33 @@ class Outcome:
         return 2 * self.equal > self.asked
 
 
-def run(url: str, api_key: str | None, as_ids: bool) -> Outcome:
-    """Ask the server at ``url``. ``as_ids``: it has no tokenizer, so the prompts are token ids.
+def run(url: str, api_key: str | None, as_ids: bool, verify: bool | str = True) -> Outcome:
+    """Ask the server at ``url``.
+
+    Args:
+        as_ids: it has no tokenizer, so the prompts are token ids.
+        verify: of its certificate, as SGLang's own warm-up does: whether to, or with which file of authorities.
 
     Raises:
         OSError: it did not answer, or with an error.
     """
+    opener = _opener(verify)
     equal = 0
     for number, text in enumerate(PROMPTS):
         prompt: dict[str, Any] = {"input_ids": _ids(number)} if as_ids else {"text": text}
-        plain, tree = (_generate(url, api_key, prompt, speculative) for speculative in (False, True))
+        plain, tree = (_generate(opener, url, api_key, prompt, speculative) for speculative in (False, True))
         equal += plain == tree
     return Outcome(equal, len(PROMPTS))
 
 
-def check(url: str, api_key: str | None, as_ids: bool) -> bool:
+def check(url: str, api_key: str | None, as_ids: bool, verify: bool | str = True) -> bool:
     """Run it and say what came of it in the log."""
     try:
-        outcome = run(url, api_key, as_ids)
+        outcome = run(url, api_key, as_ids, verify)
+    except urllib.error.HTTPError as error:
+        said = error.read().decode(errors="replace").strip()[:300]
+        _logger.error("DDTREE self-test was refused: %s %s. The server ends; start it without --ddtree-self-test.", error, said)
+        return False
     except (OSError, ValueError, KeyError) as error:
         _logger.error("DDTREE self-test could not be made: %s. The server ends; start it without --ddtree-self-test.", error)
         return False
@@ -75,11 +85,22 @@ def check(url: str, api_key: str | None, as_ids: bool) -> bool:
     return True
 
 
+def _opener(verify: bool | str) -> urllib.request.OpenerDirector:
+    """No proxy: the server is this process, whatever the environment says of proxies."""
+    context = ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
+    if verify is False:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+
+
 def _ids(number: int) -> list[int]:
     return [100 + 37 * number + 11 * place for place in range(12)]
 
 
-def _generate(url: str, api_key: str | None, prompt: dict[str, Any], speculative: bool) -> Sequence[int]:
+def _generate(
+    opener: urllib.request.OpenerDirector, url: str, api_key: str | None, prompt: dict[str, Any], speculative: bool
+) -> Sequence[int]:
     sampling = {
         "temperature": 0.0,
         "max_new_tokens": TOKENS,
@@ -91,6 +112,6 @@ def _generate(url: str, api_key: str | None, prompt: dict[str, Any], speculative
         json.dumps({**prompt, "sampling_params": sampling}).encode(),
         {"Content-Type": "application/json", **({"Authorization": f"Bearer {api_key}"} if api_key else {})},
     )
-    with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+    with opener.open(request, timeout=_TIMEOUT) as answer:
         body = json.load(answer)
     return [int(token) for token in body["output_ids"]]

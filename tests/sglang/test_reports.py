@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -67,8 +71,8 @@ def test_only_ddtrees_window_warning_is_dropped() -> None:
 
 
 @contextmanager
-def server(wrong: int) -> Iterator[str]:
-    """Answers ``/generate``; as a tree, the first ``wrong`` prompts get other tokens."""
+def server(wrong: int, refuses: str = "", context: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Answers ``/generate``; as a tree, the first ``wrong`` prompts get other tokens. Or refuses, with these words."""
     seen: list[bool] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -77,8 +81,8 @@ def server(wrong: int) -> Iterator[str]:
             tree = body["sampling_params"]["custom_params"]["speculative"]
             seen.append(tree)
             spoiled = tree and (len(seen) - 1) // 2 < wrong
-            answer = json.dumps({"output_ids": [1, 2, 4 if spoiled else 3]}).encode()
-            self.send_response(200)
+            answer = json.dumps({"error": refuses} if refuses else {"output_ids": [1, 2, 4 if spoiled else 3]}).encode()
+            self.send_response(400 if refuses else 200)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
@@ -87,10 +91,12 @@ def server(wrong: int) -> Iterator[str]:
             pass
 
     listener = HTTPServer(("127.0.0.1", 0), Handler)
+    if context is not None:
+        listener.socket = context.wrap_socket(listener.socket, server_side=True)
     thread = threading.Thread(target=listener.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listener.server_port}"
+        yield f"{'http' if context is None else 'https'}://127.0.0.1:{listener.server_port}"
     finally:
         listener.shutdown()
         thread.join()
@@ -107,3 +113,31 @@ def test_the_self_test_fails_when_most_answers_differ(wrong: int, passes: bool, 
 
 def test_a_self_test_that_gets_no_answer_fails() -> None:
     assert self_test.check("http://127.0.0.1:1", "key", True) is False
+
+
+def test_a_refusal_is_said_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    with server(0, refuses="no such parameter") as url:
+        assert self_test.check(url, None, False) is False
+    assert "self-test was refused" in caplog.text
+    assert "no such parameter" in caplog.text
+
+
+def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with server(0) as url:
+        assert self_test.check(url, None, False)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_a_certificate_is_looked_at_as_sglangs_own_warm_up_does(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -keyout {key} -out {certificate}"
+    subprocess.run([*words.split(), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with server(0, context=context) as url:
+        assert self_test.check(url, None, False, verify=False)
+        assert self_test.check(url, None, False, verify=str(certificate))
+        assert not self_test.check(url, None, False, verify=True)

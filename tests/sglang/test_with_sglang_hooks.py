@@ -289,9 +289,18 @@ def test_a_server_is_ready_only_after_its_self_test(
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr("sglang.srt.utils.kill_process_tree", ended.append)
-    monkeypatch.setattr(self_test, "check", lambda *_: agrees)
+    asked: list[object] = []
+
+    def check(*given: object) -> bool:
+        asked.append(given)
+        return agrees
+
+    monkeypatch.setattr(self_test, "check", check)
     outcomes: list[bool] = []
-    arguments = SimpleNamespace(url=lambda: "http://127.0.0.1:1", api_key=None, skip_tokenizer_init=False)
+    arguments = SimpleNamespace(
+        url=lambda: "https://127.0.0.1:1", api_key=None, skip_tokenizer_init=False, ssl_verify=lambda: False
+    )
     reports.with_self_test(lambda args, _, warm_up: outcomes.append(warm_up(args)), arguments, None, lambda _: warm)
     assert outcomes == [ready]
+    assert asked == ([("https://127.0.0.1:1", None, False, False)] if warm else [])
     assert bool(ended) == (warm and not agrees), "the server ends when its answers differ"
