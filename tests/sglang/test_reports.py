@@ -123,6 +123,7 @@ def test_a_refusal_is_said_with_its_reason(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("urllib.request._opener", None)  # one that an earlier test has made would not look again
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
