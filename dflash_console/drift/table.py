@@ -115,7 +115,7 @@ def _missing_ranks(state: HostState) -> list[TruthRow]:
     if count is None:
         return []
     cells = {source: Reading(Known.ABSENT, why="is no setting") for source in Source}
-    cells[Source.PROCESS] = valued(count.words, count.words, "the processes on the GPUs")
+    cells[Source.PROCESS] = valued(count.words, f"{count.seen} of {count.asked}", "the processes on the GPUs")
     row = TruthRow(RANKS, "Rank processes", cells, now=cells[Source.PROCESS])
     return [with_verdict(row, Verdict.DRIFT, DriftKind.RANKS_MISSING, rank_words(count), RESTART_KEY)]
 

@@ -15,7 +15,8 @@ def drift_evidence(state: HostState) -> tuple[object, ...]:
     """What the verdict stands on: while it stays equal, so does the verdict. Most lines of a log and most answers of an engine
     repeat what is known, and judging takes milliseconds."""
     parts = (state.service, state.config, state.process, state.server, state.drafter)
-    known = (state.ready, *(None if part is None else part.value for part in parts))
+    holders = None if state.gpu_holders is None else state.gpu_holders.value
+    known = (state.ready, holders, *(None if part is None else part.value for part in parts))
     if state.log is None:
         return known
     log = state.log.value

@@ -35,6 +35,7 @@ def test_another_value_from_any_source_is_other_evidence() -> None:
     assert drift_evidence(with_line(state(), HOT)) != first, "the log"
     assert drift_evidence(state(ready=False)) != first, "readiness"
     assert drift_evidence(replace(state(), config=None)) != first, "the configuration"
+    assert drift_evidence(replace(state(), gpu_holders=Aged((), NOW))) != first, "the processes on the GPUs"
 
 
 def test_a_report_asked_after_a_hot_change_is_other_evidence_than_one_from_before() -> None:

@@ -200,3 +200,17 @@ def test_eight_gpus_under_load(snap_compare: SnapCompare, make_app: MakeApp, siz
 @pytest.mark.parametrize("size", SHOWN)
 def test_seven_of_eight_in_trouble(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
     assert snap_compare(make_app(a_link(eight(*TROUBLED))), terminal_size=size, run_before=after())
+
+
+@pytest.mark.parametrize("size", SIZES[:3])
+async def test_the_line_of_events_ends_with_a_whole_one_or_with_a_sign_that_it_goes_on(
+    make_app: MakeApp, size: tuple[int, int]
+) -> None:
+    app = make_app(a_link(eight()))
+    async with running(app, size):
+        line = app.query_one(EventLine)
+        await until(lambda: "ready after" in str(line.content), "the events")
+        text = str(line.content)
+        assert len(text) <= size[0]
+        whole = ("ready after 7 s", "KV pool allocated", "top-k 4, confirmed", "…")
+        assert text.rstrip().endswith(whole), text

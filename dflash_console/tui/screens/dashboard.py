@@ -9,7 +9,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from ... import formats
-from ...gpu_report import gpu_report
 from ..event_words import event_words
 from ..figures import live_figures
 from ..widgets.event_list import EventLine, EventPanel
@@ -23,6 +22,7 @@ from ..widgets.requests_panel import RequestsPanel
 from .pane import Pane
 
 if TYPE_CHECKING:
+    from ...state import HostState
     from ..model import ConsoleModel
 
 
@@ -114,19 +114,28 @@ class DashboardPane(Pane):
             panel.mark_stale(model.stale and panel.id != "events")
         self.query_one(HistogramPanel).show_counts(figures.rates.accept_histogram)
         self.query_one(RequestsPanel).show_rates(figures.rates)
-        report = gpu_report(state)
-        # A host without the tool has no GPUs; of others it is said why they cannot be read.
-        problem = state.problems.get("gpus", "") if state.gpus is None or report.lines else ""
-        self.query_one(GpuPanel).show_gpus(report, problem)
-        self.set_class(bool(report.lines or problem), "-gpus")
-        self._many_gpus = len(report.lines) > FEW_GPUS
-        self._make_room()
+        self._show_gpus(state)
         log = None if state.log is None else state.log.value
         if log is not self._log_seen:
             self._log_seen = log
             events = () if log is None else event_words(log)
             self.query_one(EventPanel).show_events(events)
             self.query_one(EventLine).show_events(events)
+
+    def _show_gpus(self, state: HostState) -> None:
+        rows = state.gpus.value if state.gpus is not None else ()
+        report = None
+        if rows:
+            # Imported with the first GPU: most of the console's first screens have none.
+            from ...gpu_report import gpu_report
+
+            report = gpu_report(state)
+        # A host without the tool has no GPUs; of others it is said why they cannot be read.
+        problem = state.problems.get("gpus", "") if state.gpus is None or rows else ""
+        self.query_one(GpuPanel).show_gpus(report, problem)
+        self.set_class(bool(rows or problem), "-gpus")
+        self._many_gpus = len(rows) > FEW_GPUS
+        self._make_room()
 
     def on_resize(self) -> None:
         self._make_room()

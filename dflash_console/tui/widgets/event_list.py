@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -10,6 +11,10 @@ from textual.widgets import Static
 from ...formats import clock
 from ..event_words import EventWords
 from .panel import Panel
+
+_BETWEEN = "  ·  "
+LEAST_CELLS = 30
+"""A further event that does not fit is begun only where it has so much room: the time and its first words."""
 
 
 class EventLine(Static):
@@ -27,10 +32,19 @@ class EventLine(Static):
     def redraw(self) -> None:
         """Write the text anew, for another theme."""
         line = Text(" ", no_wrap=True, overflow="ellipsis")
+        width = self.size.width or sys.maxsize
         for event in list(self._events)[-1:-5:-1]:
-            line.append("  ·  " if line.cell_len > 1 else "", style="dim")
-            line.append_text(_words(event, self.app.theme_variables.get(event.tone, "")))
+            words = _words(event, self.app.theme_variables.get(event.tone, ""))
+            room = width - line.cell_len - len(_BETWEEN)
+            if line.cell_len > 1 and words.cell_len > room < LEAST_CELLS:
+                break
+            line.append(_BETWEEN if line.cell_len > 1 else "", style="dim")
+            line.append_text(words)
+        line.truncate(width, overflow="ellipsis")
         self.update(line)
+
+    def on_resize(self) -> None:
+        self.redraw()
 
 
 class EventPanel(Panel):

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from ...evidence.gpu_faults import Grade
 from ...formats import UNKNOWN, bar
-from ...gpu_report import GpuReport
 from .panel import STALE, Panel
 
 if TYPE_CHECKING:
-    from ...gpu_report import GpuLine
+    from ...gpu_report import GpuLine, GpuReport
 
 
 ROOMY = 48
@@ -23,7 +21,8 @@ LAST_COLUMN = 8
 BAR = (3, 12)
 """Cells of the bar, at least and at most."""
 MIB_PER_GIB = 1024
-_COLOURS = {Grade.BAD: "error", Grade.CAUTION: "warning"}
+_COLOURS = {"BAD": "error", "CAUTION": "warning"}
+"""By the name of a grade: the module of grades is imported with the first GPU, not for the first paint."""
 
 
 class GpuPanel(Panel):
@@ -38,28 +37,28 @@ class GpuPanel(Panel):
     def __init__(self, title: str, *, id: str) -> None:  # noqa: A002
         super().__init__(title, id=id)
         self._title = title
-        self._report = GpuReport()
+        self._report: GpuReport | None = None
         self._problem = ""
         self.display = False
 
-    def show_gpus(self, report: GpuReport, problem: str = "") -> None:
-        """A report without lines: not read yet, or the host has none. ``problem``: why they cannot be read now."""
-        self.display = bool(report.lines or problem)
+    def show_gpus(self, report: GpuReport | None, problem: str = "") -> None:
+        """``None``: not read yet, or the host has none. ``problem``: why they cannot be read now."""
+        self.display = bool(report or problem)
         self._report, self._problem = report, problem
-        if problem and report.lines:
+        if problem and report:
             self.mark_stale(True)
         self.redraw()
 
     def redraw(self) -> None:
-        report = self._report
+        gpus = self._report.lines if self._report is not None else ()
         width, height = self.inner_size()
         self.show_title(Text(self._heading(width)), Text(self._footing()))
         if width < 8:
             return
-        lines = [self._row(line, width) for line in report.lines]
-        if report.lines and len(lines) > height > 1:
+        lines = [self._row(line, width) for line in gpus]
+        if len(lines) > height > 1:
             kept = height - 1
-            wrong = sum(bool(line.faults) for line in report.lines[kept:])
+            wrong = sum(bool(line.faults) for line in gpus[kept:])
             more = f"… {len(lines) - kept} more{f', {wrong} bad' if wrong else ''}: z"
             lines = [*lines[:kept], Text(more, style="dim")]
         lines += self._sentences(width, height - len(lines))
@@ -72,7 +71,7 @@ class GpuPanel(Panel):
 
     def _heading(self, width: int) -> str:
         report = self._report
-        if not report.lines:
+        if report is None:
             return self._title
         each = f"{report.memory_each / MIB_PER_GIB:.0f} GiB" if report.memory_each else ""
         whole = " · ".join(filter(None, (self._title, report.kinds, each)))
@@ -82,7 +81,9 @@ class GpuPanel(Panel):
 
     def _footing(self) -> str:
         report = self._report
-        if self._problem and report.lines:
+        if report is None:
+            return ""
+        if self._problem:
             return "not read now: z tells"
         if report.faults:
             return f"{report.faulty} of {len(report.lines)} to look at" if report.faulty else report.faults[0].short
@@ -91,12 +92,15 @@ class GpuPanel(Panel):
 
     def _sentences(self, width: int, room: int) -> list[Text]:
         """What is wrong, in sentences, in the rows that are left; the last one says where it was cut."""
-        said = [(f"✗ {self._problem}", self.colour(_COLOURS[Grade.BAD]))] if self._problem else []
-        said += [(f"{fault.grade.value} {fault.words}", self.colour(_COLOURS[fault.grade])) for fault in self._report.faults]
+        said = [(f"✗ {self._problem}", self.colour(_COLOURS["BAD"]))] if self._problem else []
+        faults = self._report.faults if self._report is not None else ()
+        said += [(f"{fault.grade.value} {fault.words}", self.colour(_COLOURS[fault.grade.name])) for fault in faults]
+        # A figure and its degree stay on one line.
+        said = [(words.replace(" °", "\u00a0°"), style) for words, style in said]
         lines = [Text(part, style=style) for words, style in said for part in textwrap.wrap(words, width, subsequent_indent="  ")]
-        if room < 2 and self._report.lines:
+        if room < 2 and self._report is not None:
             return []
-        if len(lines) < room and self._report.lines:
+        if len(lines) < room and self._report is not None:
             lines.insert(0, Text())
         if len(lines) > room:
             lines = lines[: max(0, room)]
@@ -108,7 +112,7 @@ class GpuPanel(Panel):
     def _row(self, line: GpuLine, width: int) -> Text:
         row, fault = line.row, line.faults[0] if line.faults else None
         text = Text(no_wrap=True)
-        colour = self.colour(_COLOURS[fault.grade]) if fault is not None else ""
+        colour = self.colour(_COLOURS[fault.grade.name]) if fault is not None else ""
         text.append("?" if row.index is None else str(row.index), style="bold")
         roomy = width >= ROOMY
         text.append(f"{' ' if roomy else ''}{fault.grade.value if fault is not None else ' '}", style=f"bold {colour}".strip())
@@ -131,7 +135,7 @@ class GpuPanel(Panel):
     def _roomy(self, text: Text, line: GpuLine, width: int) -> None:
         row = line.row
         memory = "" if row.memory_used is None else f"{row.memory_used / MIB_PER_GIB:.1f}"
-        if self._report.memory_each is None and row.memory_total:
+        if not self._one_size() and row.memory_total:
             memory = f"{memory or UNKNOWN}/{row.memory_total / MIB_PER_GIB:.0f}"
         figures = (_whole(row.utilisation, " %", 5), f"{memory} GiB" if memory else UNKNOWN, _whole(row.power, " W", 6))
         rest = f" {figures[0]}  {figures[1]:>9}  {figures[2]}  {_whole(row.temperature, '°', 4)}"
@@ -141,10 +145,14 @@ class GpuPanel(Panel):
         text.append(bar(share, cells), style=self.colour("plot-decode"))
         text.append(rest)
 
+    def _one_size(self) -> bool:
+        """All GPUs have the same memory, so that the title says how much."""
+        return self._report is not None and self._report.memory_each is not None
+
     def _tight(self, text: Text, line: GpuLine) -> None:
         row = line.row
         memory = UNKNOWN if row.memory_used is None else f"{row.memory_used / MIB_PER_GIB:.0f}G"
-        if self._report.memory_each is None and row.memory_total:
+        if not self._one_size() and row.memory_total:
             memory = f"{memory.removesuffix('G')}/{row.memory_total / MIB_PER_GIB:.0f}G"
         text.append(f"{_whole(row.utilisation, '%', 5)} {memory:>4}")
 
