@@ -174,6 +174,9 @@ RUNNING: tuple[Need, ...] = (
     Need(_S + "managers.tokenizer_manager:TokenizerManager.resolved_config_dict", ("base",)),
     Need(_S + "managers.tokenizer_manager:TokenizerManager._calculate_spec_decoding_metrics", ("meta_info",)),
     Need(_S + "entrypoints.http_server:_wait_and_warmup", ("server_args", "launch_callback", "execute_warmup_func")),
+    Need(_S + "server_args:ServerArgs.url"),
+    Need(_S + "server_args:ServerArgs.ssl_verify"),
+    Need(_S + "server_args:ServerArgs.tokenizer_worker_num"),
 )
 """What the worker and its hooks use."""
 

@@ -94,7 +94,8 @@ def given(*words: str) -> Options:
 
 @pytest.mark.parametrize("words", [("9,17,33",), ("33", "9", "17"), ("9,17", "33"), ("9, 17, 33",)])
 def test_widths_may_stand_behind_commas_or_blanks(words: tuple[str, ...]) -> None:
-    assert given("--speculative-ddtree-verify-widths", *words).widths == (9, 17, 33)
+    assert given("--speculative-ddtree-verify-widths", *words, "--ddtree-self-test").widths == (9, 17, 33)
+    assert given("--speculative-ddtree-verify-widths=33,9,17").widths == (9, 17, 33)
 
 
 @pytest.mark.parametrize("word", ["9;17", "", "wide"])
