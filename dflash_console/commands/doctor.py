@@ -76,7 +76,7 @@ async def _remote(session: HostSession, state: HostState) -> tuple[Check, ...]:
 
 def print_checks(output: Output, title: str, checks: Sequence[Check]) -> None:
     output.line(title, Tone.STRONG)
-    output.table([[_MARKS[check.status], check.name, check.message] for check in checks], indent=2)
+    output.table([[_MARKS[check.status], check.name, check.message] for check in checks], indent=2, wrap=True)
 
 
 def _terminal_size() -> tuple[int, int] | None:

@@ -73,4 +73,4 @@ def print_table(output: Output, table: TruthTable) -> None:
     said = [row for row in table.rows if row.message]
     if said:
         output.line()
-        output.table([[Cell(row.verdict.symbol, tone(row)), row.knob, row.message] for row in said])
+        output.table([[Cell(row.verdict.symbol, tone(row)), row.knob, row.message] for row in said], wrap=True)

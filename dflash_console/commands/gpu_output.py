@@ -62,8 +62,8 @@ def print_gpus(output: Output, state: HostState) -> None:
     output.line(_headline(report), Tone.STRONG)
     rows = [_cells(line) for line in report.lines]
     output.table(rows, header=["gpu", "", "use", "memory", "power", "temp", "on it"])
-    for fault in report.faults:
-        output.line(f"{fault.grade.value} {fault.words}", _TONES[fault.grade])
+    faults = [[Cell(fault.grade.value, _TONES[fault.grade]), Cell(fault.words, _TONES[fault.grade])] for fault in report.faults]
+    output.table(faults, wrap=True)
 
 
 _TONES = {Grade.BAD: Tone.BAD, Grade.CAUTION: Tone.CAUTION}
@@ -81,13 +81,13 @@ def _cells(line: GpuLine) -> list[str | Cell]:
     tone = _TONES[line.grade] if line.grade is not None else None
     mark = Cell(line.grade.value if line.grade is not None else "", tone)
     if row.lost:
-        return [index, mark, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, Cell("cannot be reached", tone)]
+        return [index, mark, *(f"{UNKNOWN:>{cells}}" for cells in (3, 5, 3, 3)), Cell("cannot be reached", tone)]
     on_it = [*line.ranks, *(fault.short for fault in line.faults)]
     return [
         index,
         mark,
         _figure(row.utilisation, "%"),
-        UNKNOWN if row.memory_used is None else f"{row.memory_used / MIB_PER_GIB:5.1f} GiB",
+        f"{UNKNOWN:>5}" if row.memory_used is None else f"{row.memory_used / MIB_PER_GIB:5.1f} GiB",
         _figure(row.power, "W"),
         _figure(row.temperature, "°C"),
         Cell(", ".join(on_it), tone),

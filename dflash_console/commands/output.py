@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -22,6 +23,12 @@ from .outcome import CommandError
 
 JsonValue = str | int | float | bool | None | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 """What a JSON document is made of."""
+
+
+BETWEEN = "  "
+"""Between two columns of a table."""
+LEAST_ROOM = 30
+"""A column is wrapped only where it has so many cells."""
 
 
 class Tone(Enum):
@@ -113,8 +120,14 @@ class Output:
     def paint(self, text: str, tone: Tone | None) -> str:
         return f"\x1b[{tone.value}m{text}\x1b[0m" if self._colour and tone is not None and text else text
 
-    def table(self, rows: Sequence[Sequence[str | Cell]], *, header: Sequence[str] = (), indent: int = 0) -> None:
-        """Columns padded to their widest cell, the last one unpadded."""
+    def table(
+        self, rows: Sequence[Sequence[str | Cell]], *, header: Sequence[str] = (), indent: int = 0, wrap: bool = False
+    ) -> None:
+        """Columns padded to their widest cell, the last one unpadded.
+
+        Args:
+            wrap: on a terminal, sentences in the last column go on under themselves; a pipe or a file takes whole lines.
+        """
         cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
         cells = [[Cell(clean(cell.text).replace("\n", " "), cell.tone) for cell in row] for row in cells]
         if header:
@@ -122,13 +135,20 @@ class Output:
         if not cells:
             return
         widths = [max(width(row[column].text) for row in cells if column < len(row)) for column in range(max(map(len, cells)))]
+        edge = indent + sum(column + len(BETWEEN) for column in widths[:-1])
+        room = self.columns - edge if wrap and self.columns is not None else 0
         lines = []
         for row in cells:
+            *first, last = row or [Cell("")]
             parts = [
-                self.paint(cell.text, cell.tone) + " " * (widths[column] - width(cell.text) if column < len(row) - 1 else 0)
-                for column, cell in enumerate(row)
+                self.paint(cell.text, cell.tone) + " " * (size - width(cell.text))
+                for cell, size in zip(first, widths, strict=False)
             ]
-            lines.append(" " * indent + "  ".join(parts).rstrip() + "\n")
+            texts = [last.text]
+            if room >= LEAST_ROOM and len(row) == len(widths) and width(last.text) > room:
+                texts = textwrap.wrap(last.text, room, break_on_hyphens=False)
+            parts.append(f"\n{' ' * edge}".join(self.paint(text, last.tone) for text in texts))
+            lines.append(" " * indent + BETWEEN.join(parts).rstrip() + "\n")
         self._put("".join(lines))
 
     def ask(self, question: str) -> bool:

@@ -184,7 +184,7 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
     output.line()
     if items:
         output.line(f"drift: {len(items)}", Tone.BAD)
-        output.table([[Cell("✗", Tone.BAD), row.knob, row.message] for row in items], indent=2)
+        output.table([[Cell("✗", Tone.BAD), row.knob, row.message] for row in items], indent=2, wrap=True)
     elif state.ready:
         output.line("✓ no drift: all sources agree", Tone.GOOD)
     for source, problem in state.problems.items():

@@ -32,6 +32,29 @@ def test_columns_line_up_by_what_the_terminal_shows() -> None:
     assert stream.getvalue() == "name  value\na     1\n日本  22\ne\u0301     3\n"
 
 
+def test_sentences_go_on_under_themselves_on_a_terminal_and_are_whole_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    sentence = "seven of eight ranks hold GPU memory, and the others wait for the one that is gone"
+    rows = [["✗", "GPUs", sentence], ["✓", "port", "free"]]
+    output, stream = printed(terminal=True)
+    output.table(rows, indent=2, wrap=True)
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= 60
+    edge = lines[0].index("seven")
+    assert all(line[edge] != " " and line[edge - 1] == " " for line in lines)
+    assert " ".join(line[edge:] for line in lines) == f"{sentence} free"
+    output, stream = printed()
+    output.table(rows, indent=2, wrap=True)
+    assert sentence in stream.getvalue()
+
+
+def test_a_terminal_too_narrow_for_a_column_of_sentences_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    output, stream = printed(terminal=True)
+    output.table([["a name of twenty four cells", "one two three four five six seven"]], wrap=True)
+    assert stream.getvalue().count("\n") == 1
+
+
 def test_a_reader_that_goes_away_ends_a_command_that_only_shows() -> None:
     reads, writes = os.pipe()
     os.close(reads)

@@ -138,7 +138,7 @@ def test_status_puts_the_trouble_beside_its_gpu_and_in_a_sentence_below() -> Non
     row = next(line for line in text.splitlines() if line.startswith("1 "))
     assert row.split()[:2] == ["1", "!"]
     assert row.endswith("TP1, slow 94°")
-    assert "✗ GPU 4 requires a reset" in text
+    assert "✗  GPU 4 requires a reset" in text
 
 
 def test_a_host_without_a_gpu_has_no_line_of_them() -> None:
