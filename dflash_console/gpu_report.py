@@ -22,7 +22,7 @@ class GpuLine:
     @property
     def ranks(self) -> tuple[str, ...]:
         """Names of the unit's ranks on it."""
-        names = (holder.rank for holder in self.holders if holder.owner is Owner.OURS)
+        names = (holder.rank for holder in self.holders if holder.ours)
         return tuple(dict.fromkeys(name for name in names if name))
 
     @property
@@ -135,9 +135,9 @@ def _gpus_without_rank(rows: tuple[GpuRow, ...], holders: tuple[GpuHolder, ...],
     """The GPUs whose rank is missing; none where more GPUs are without one than ranks are missing, as it may be any of them."""
     if ranks is None or not ranks.short or ranks.seen is None:
         return frozenset()
-    used = {holder.process.gpu_uuid for holder in holders if holder.owner is Owner.OURS and holder.rank is not None}
+    used = {holder.process.gpu_uuid for holder in holders if holder.ours and holder.rank is not None}
     if not used:
-        used = {holder.process.gpu_uuid for holder in holders if holder.owner is Owner.OURS}
+        used = {holder.process.gpu_uuid for holder in holders if holder.ours}
     free = frozenset(row for row in rows if row.uuid not in used)
     return frozenset(row for row in free if not row.lost) if len(free) == ranks.asked - ranks.seen else frozenset()
 
@@ -148,7 +148,7 @@ def _no_rank(row: GpuRow) -> GpuFault:
 
 def _strangers(holders: tuple[GpuHolder, ...]) -> list[GpuHolder]:
     """Processes of others. What cannot be seen counts where the unit's own are seen: then it is no container's view."""
-    seen = any(holder.owner is Owner.OURS for holder in holders)
+    seen = any(holder.ours for holder in holders)
     return [holder for holder in holders if holder.owner is Owner.OTHER or (seen and holder.owner is Owner.UNKNOWN)]
 
 

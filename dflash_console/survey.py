@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from .evidence.command import CommandError, set_flag
 from .hosts.address import engine_address
-from .hosts.gpus import Owner, read_holders
+from .hosts.gpus import read_holders
 from .hosts.http import EngineHttp, EngineHttpError, HttpFailure
 from .hosts.listener import port_holder
 from .hosts.service import RunState, Service
@@ -110,5 +110,5 @@ async def _gpu_strangers(state: HostState, transport: Transport) -> tuple[str, .
     """Empty too where nothing can be asked: the doctor and the dashboard say that."""
     main_pid = state.service.value.main_pid if state.service is not None else None
     with contextlib.suppress(HostError):
-        return tuple(holder.words for holder in await read_holders(transport, main_pid) if holder.owner is not Owner.OURS)
+        return tuple(holder.words for holder in await read_holders(transport, main_pid) if not holder.ours)
     return ()

@@ -44,7 +44,7 @@ def _line_json(line: GpuLine) -> dict[str, JsonValue]:
             {
                 "pid": holder.process.pid,
                 "name": holder.title or holder.process.name or None,
-                "owner": {Owner.OURS: "unit", Owner.OTHER: "other", Owner.UNKNOWN: None}[holder.owner],
+                "owner": _OWNERS[holder.owner],
                 "rank": holder.rank,
                 "memory_mib": holder.process.memory,
             }
@@ -66,6 +66,7 @@ def print_gpus(output: Output, state: HostState) -> None:
     output.table(faults, wrap=True)
 
 
+_OWNERS = {Owner.OURS: "unit", Owner.CONTAINED: "container", Owner.OTHER: "other", Owner.UNKNOWN: None}
 _TONES = {Grade.BAD: Tone.BAD, Grade.CAUTION: Tone.CAUTION}
 
 

@@ -17,7 +17,11 @@ _TITLE = re.compile(r"scheduler(?P<ranks>(?:_(?:[A-Z]+_)*[A-Z]+\d+)*)$")
 _PART = re.compile(r"_((?:[A-Z]+_)*[A-Z]+)(\d+)")
 _TOLD = ("PP", "DP", "TP")
 """Kinds of ranks that are shown; SGLang has more (``ATTN_CP0``, ``MOE_DP1``, ``EP3``), which follow from these."""
-_SIZES = ("--pp-size", "--pipeline-parallel-size", "--pp"), ("--dp-size", "--data-parallel-size", "--dp"), ("--nnodes",)
+_SIZES = {
+    "pp_size": ("--pp-size", "--pipeline-parallel-size", "--pp"),
+    "dp_size": ("--dp-size", "--data-parallel-size", "--dp"),
+    "nnodes": ("--nnodes",),
+}
 _ATTENTION = FLAG_PREFIX + "--enable-dp-attention"
 
 
@@ -25,6 +29,8 @@ class Owner(Enum):
     """Whose process holds GPU memory."""
 
     OURS = "this unit's"
+    CONTAINED = "this unit's, it seems"
+    """In a container, as this unit's engine is; which unit a container belongs to cannot be seen."""
     OTHER = "another's"
     UNKNOWN = "unknown"
     """It cannot be seen: it has ended and left its memory behind, is in another container, or hidden from this user."""
@@ -40,6 +46,11 @@ class GpuHolder:
     """For a sentence: ``pid 4021 (sglang::scheduler, prod-sgl.service), 100998 MiB``."""
     title: str = ""
     """How it calls itself (``sglang::scheduler_TP3``), else its program."""
+
+    @property
+    def ours(self) -> bool:
+        """The unit's, for all that can be seen."""
+        return self.owner in (Owner.OURS, Owner.CONTAINED)
 
     @property
     def rank(self) -> str | None:
@@ -74,7 +85,7 @@ class RankCount:
 
 
 def ranks_asked(fields: Mapping[str, object], argv: Sequence[str]) -> int | None:
-    """Rank processes that an engine starts on one host; ``None`` where no engine is named.
+    """Rank processes that an engine starts on one host; ``None`` where no engine is named, or its flags hide how many.
 
     Args:
         fields: the server's own report, which has the value that counts of every flag; empty when there is none.
@@ -82,19 +93,22 @@ def ranks_asked(fields: Mapping[str, object], argv: Sequence[str]) -> int | None
     """
     if find_engine(argv) is None and "tp_size" not in fields:
         return None
-    tensor = _size(fields, "tp_size", argv, KNOBS["tp_size"].flags)
-    pipeline, data, hosts = (
-        _size(fields, name, argv, flags) for name, flags in zip(("pp_size", "dp_size", "nnodes"), _SIZES, strict=True)
-    )
+    flags = {"tp_size": KNOBS["tp_size"].flags, **_SIZES}
+    sizes = {name: _size(fields, name, argv, spellings) for name, spellings in flags.items()}
+    known = {name: size for name, size in sizes.items() if size is not None}
+    if len(known) < len(sizes):
+        return None
     attention = fields.get("enable_dp_attention")
     if attention is None:
         attention = flag_value(argv, find_knob(_ATTENTION)).value
-    return ranks_on_a_host(tensor, pipeline, data, data_attention=bool(attention), hosts=hosts)
+    return ranks_on_a_host(
+        known["tp_size"], known["pp_size"], known["dp_size"], data_attention=bool(attention), hosts=known["nnodes"]
+    )
 
 
 def count_ranks(holders: Sequence[GpuHolder], asked: int) -> RankCount:
     """How many of ``asked`` rank processes hold GPU memory. Where none calls itself a rank, GPUs in use by the unit count."""
-    ours = [holder for holder in holders if holder.owner is Owner.OURS]
+    ours = [holder for holder in holders if holder.ours]
     if not ours:
         return RankCount(asked, None)
     names = {holder.process.pid: holder.rank for holder in ours if holder.rank is not None}
@@ -106,9 +120,12 @@ def count_ranks(holders: Sequence[GpuHolder], asked: int) -> RankCount:
     return RankCount(asked, len(names), tuple(missing) if asked > 1 else ())
 
 
-def _size(fields: Mapping[str, object], name: str, argv: Sequence[str], flags: tuple[str, ...]) -> int:
+def _size(fields: Mapping[str, object], name: str, argv: Sequence[str], flags: tuple[str, ...]) -> int | None:
+    """``None``: only the command knows, when it runs (``--nnodes $NODES``)."""
     reported = fields.get(name)
     if isinstance(reported, int) and not isinstance(reported, bool):
         return max(1, reported)
-    given = flag_value(argv, replace(KNOBS["tp_size"], flags=flags)).value
-    return given if isinstance(given, int) and given > 0 else 1
+    given = flag_value(argv, replace(KNOBS["tp_size"], flags=flags))
+    if given.given and not isinstance(given.value, int):
+        return None
+    return max(1, given.value) if isinstance(given.value, int) else 1

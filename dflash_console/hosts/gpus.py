@@ -66,7 +66,7 @@ def _holder(process: GpuProcess, table: ProcessTable, family: frozenset[int], *,
         return GpuHolder(process, Owner.OURS, named, title)
     if known is not None and contained and known.container:
         # The unit's main process is the container's client, and its control group is not the container's.
-        return GpuHolder(process, Owner.UNKNOWN, f"{named}, in a container, as this unit's engine is", title)
+        return GpuHolder(process, Owner.CONTAINED, named, title)
     if known is not None:
         return GpuHolder(process, Owner.OTHER, named, title)
     name = f" {process.name}" if process.name else ""

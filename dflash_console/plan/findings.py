@@ -13,6 +13,7 @@ from engine_launch.spec.sglang_checks import block_given, check_sglang_flags, re
 from ..effective import in_effect
 from ..evidence.command import CommandForm, count_engines, find_engine, flag_value
 from ..evidence.engine_log import ignored_flag
+from ..evidence.gpu_holders import ranks_asked
 from ..evidence.reading import Known
 from ..evidence.secrets import mask_argv
 from ..evidence.server import Dialect
@@ -246,6 +247,7 @@ def _survey(case: Case) -> Iterator[Finding]:
             )
         else:
             yield _error("port_busy", f"the port is {holder}: the engine could not listen; end that, or choose another --port")
+    yield from _gpus(case)
     if strangers := case.survey.gpu_strangers:
         more = f"; and {len(strangers) - GPU_LISTED} more" if len(strangers) > GPU_LISTED else ""
         named = "; ".join(strangers[:GPU_LISTED])
@@ -257,6 +259,17 @@ def _may_move(case: Case) -> bool:
     config = case.state.config.value if case.state.config is not None else None
     ended = case.state.service is not None and case.state.service.value.state in (RunState.STOPPED, RunState.FAILED)
     return ended and config is not None and config.chosen_port is not None and not case.writes
+
+
+def _gpus(case: Case) -> Iterator[Finding]:
+    """Ranks that would have no GPU, which the engine says minutes later."""
+    rows = case.state.gpus.value if case.state.gpus is not None and not case.state.embedded else ()
+    asked = ranks_asked({}, case.command)
+    usable = sum(not row.lost and not row.needs_reset for row in rows)
+    if rows and asked is not None and asked > usable:
+        others = f" ({len(rows) - usable} more cannot be used: status names them)" if usable < len(rows) else ""
+        said = f"the command asks for {asked} GPUs on this host, and {usable} can be used{others}"
+        yield _warning("gpus_missing", said, "tp_size")
 
 
 def _nothing(case: Case) -> Iterator[Finding]:

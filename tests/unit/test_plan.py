@@ -28,6 +28,7 @@ from dflash_console.proof import Proof, StartEvidence, proof_sources, prove
 from dflash_console.state import Aged, HostState
 from engine_launch.spec.drafter_config import DrafterConfig, parse_drafter_config
 from engine_launch.spec.kv import draft_kv_bytes
+from tests.gpu_recordings import gpus
 
 TARGET = "/units/engine/service.toml"
 BASE = (
@@ -365,6 +366,28 @@ def test_nothing_to_change_is_said_in_both_ways() -> None:
     assert "nothing_to_change" in codes(plan(state(), {"tree_budget": 8}, Mode.RESTART), Severity.WARNING)
     assert "nothing_to_change" in codes(plan(state(), {"tree_budget": 8}, Mode.HOT), Severity.WARNING)
     assert "nothing_to_change" not in codes(plan(state(now={"speculative_ddtree_budget": 9}), {"tree_budget": 8}, Mode.HOT))
+
+
+@pytest.mark.parametrize(("rows", "warned"), [("eight-load", False), ("seven", True), ("eight-one-lost", True)])
+def test_more_ranks_than_gpus_that_can_be_used_are_warned_of_before_the_restart(rows: str, warned: bool) -> None:
+    command = (
+        "python",
+        "-m",
+        "sglang.launch_server",
+        "--model-path",
+        "/m",
+        "--speculative-algorithm",
+        "DFLASH",
+        "--tp-size",
+        "4",
+    )
+    known = replace(state(command, foreign=True), gpus=Aged(gpus(rows), 0.0))
+    made = plan(known, {"tp_size": 8}, Mode.RESTART)
+    assert ("gpus_missing" in codes(made, Severity.WARNING)) is warned
+    assert "gpus_missing" not in codes(plan(known, {"tp_size": 7}, Mode.RESTART))
+    if rows == "eight-one-lost":
+        assert any("asks for 8 GPUs on this host, and 7 can be used (1 more cannot" in one.message for one in made.findings)
+    assert "gpus_missing" not in codes(plan(replace(known, gpus=None), {"tp_size": 8}, Mode.RESTART)), "not known is not none"
 
 
 def test_a_busy_port_and_a_broken_unit_block() -> None:

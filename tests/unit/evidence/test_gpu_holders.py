@@ -55,6 +55,16 @@ def test_what_the_server_reports_counts_more_than_its_command_line() -> None:
     assert ranks_asked(fields, ()) == 8
 
 
+def test_how_many_ranks_is_not_known_where_only_the_command_knows_when_it_runs() -> None:
+    for flags in ("--tp-size $RANKS", "--tp-size 16 --nnodes ${NODES}", "--tp-size many"):
+        assert ranks_asked({}, shlex.split(SERVER + flags)) is None
+
+
+def test_ranks_in_a_container_are_the_units_where_its_engine_is_in_one() -> None:
+    found = tuple(replace(holder, owner=Owner.CONTAINED) for holder in holders("apps-seven-ranks"))
+    assert count_ranks(found, 8).missing == ("TP5",)
+
+
 def test_a_command_that_names_no_engine_asks_for_nothing() -> None:
     assert ranks_asked({}, ("/srv/start.sh",)) is None
 
