@@ -45,12 +45,14 @@ def _wrap(name: str, around: Callable[..., Any]) -> None:
 
 
 def _for_ddtree(around: Callable[..., Any]) -> Callable[..., Any]:
-    """``around`` where the server runs DDTREE, else the original alone. The first argument is its arguments, or who has them."""
+    """``around`` where the server runs DDTREE, else the original alone.
 
-    def hook(original: Callable[..., Any], owner: Any, *args: Any, **kwargs: Any) -> Any:
-        if asked_for(getattr(owner, "server_args", owner).speculative_algorithm):
-            return around(original, owner, *args, **kwargs)
-        return original(owner, *args, **kwargs)
+    The first argument is who has the server's arguments, or they are ``server_args``: SGLang starts its warm-up by names alone.
+    """
+
+    def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        arguments = getattr(args[0], "server_args", args[0]) if args else kwargs["server_args"]
+        return around(original, *args, **kwargs) if asked_for(arguments.speculative_algorithm) else original(*args, **kwargs)
 
     return hook
 

@@ -1,9 +1,11 @@
-"""SGLang's server with fp32 norms and activation: ``python -m tests.gpu.fp32_server`` in the place of ``sglang.launch_server``.
+"""SGLang's server with fp32 norms, activation and experts: ``python -m tests.gpu.fp32_server`` in the place of
+``sglang.launch_server``.
 
 sgl-kernel's fused norms and its activation are written for 16-bit types (0.4.5), so ``--dtype float32`` ends in an error
-without this. Equal text is a fair test in fp32 only: in bf16 a batch's shape alone moves logits by more than near-ties lie
-apart. ``TRITON_F32_DEFAULT`` must be ``tf32x3`` or ``ieee`` as well, because Triton multiplies fp32 matrices in TF32 otherwise,
-which is no better than bf16 for this purpose.
+without this. SGLang's experts take every type but bf16 for fp16, and round each product to it on the way to fp32. Equal text is
+a fair test in fp32 only: in bf16 a batch's shape alone moves logits by more than near-ties lie apart. ``TRITON_F32_DEFAULT``
+must be ``tf32x3`` or ``ieee`` as well, because Triton multiplies fp32 matrices in TF32 otherwise, which is no better than bf16
+for this purpose.
 
 The replacements are made when this module is imported, because SGLang's schedulers are spawned processes, which import it again.
 """
@@ -61,6 +63,16 @@ def replace_kernels(kernels: Any) -> None:
     kernels.rmsnorm, kernels.fused_add_rmsnorm, kernels.silu_and_mul = any_rmsnorm, any_fused, any_silu_and_mul
 
 
+def replace_experts(module: Any, fp32: Any) -> None:
+    """Let experts write their products of fp32 rows in fp32; ``module`` calls the kernel, ``fp32`` is its name for the type."""
+    original = module.invoke_fused_moe_kernel
+
+    def any_experts(rows: Tensor, *more: Any, compute_type: Any, **named: Any) -> Any:
+        return original(rows, *more, compute_type=fp32 if rows.dtype == torch.float32 else compute_type, **named)
+
+    module.invoke_fused_moe_kernel = any_experts
+
+
 def _into(out: Tensor | None, value: Tensor) -> Tensor:
     return value if out is None else out.copy_(value)
 
@@ -68,6 +80,8 @@ def _into(out: Tensor | None, value: Tensor) -> Tensor:
 def _install() -> None:
     # By name: the package is there only where SGLang is.
     replace_kernels(importlib.import_module("sgl_kernel"))
+    experts = importlib.import_module("sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe")
+    replace_experts(experts, importlib.import_module("triton.language").float32)
 
 
 if __name__ in ("__main__", "__mp_main__"):

@@ -105,7 +105,8 @@ wait_for_all() {
 }
 
 pack() {
-  tar -C "$work" -czf "$work/results.tar.gz" results logs
+  # 1 is only that a log grew meanwhile.
+  tar -C "$work" -czf "$work/results.tar.gz" results logs || [ $? -eq 1 ]
   split -b 15m -d -a 1 "$work/results.tar.gz" "$1/results.tar.gz."
   ls -l "$1"
 }

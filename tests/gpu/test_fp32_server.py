@@ -1,4 +1,4 @@
-"""fp32 tensors take torch's way through norms and activation, others the original one."""
+"""fp32 tensors take torch's way through norms and activation and are experts' results too, others the original one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm, silu
 
-from tests.gpu.fp32_server import replace_kernels
+from tests.gpu.fp32_server import replace_experts, replace_kernels
 
 
 @pytest.fixture
@@ -48,3 +48,11 @@ def test_other_types_take_the_original_way(kernels: Any) -> None:
     x = torch.randn(3, 8, dtype=torch.bfloat16)
     assert kernels.rmsnorm(x, x[0], 1e-6).item() == 42.0
     assert kernels.silu_and_mul(x).item() == 42.0
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [(torch.float32, "fp32"), (torch.bfloat16, "bf16")])
+def test_experts_write_what_they_read(dtype: torch.dtype, expected: str) -> None:
+    module = SimpleNamespace(invoke_fused_moe_kernel=lambda rows, weight, *, compute_type, topk: (compute_type, weight, topk))
+    replace_experts(module, "fp32")
+    found = module.invoke_fused_moe_kernel(torch.ones(1, dtype=dtype), 7, compute_type="bf16", topk=8)
+    assert found == (expected, 7, 8)

@@ -304,3 +304,14 @@ def test_a_server_is_ready_only_after_its_self_test(
     assert outcomes == [ready]
     assert asked == ([("https://127.0.0.1:1", None, False, False)] if warm else [])
     assert bool(ended) == (warm and not agrees), "the server ends when its answers differ"
+
+
+def test_the_warm_up_is_reached_as_sglang_calls_it() -> None:
+    """By names alone, from a thread: an error there would leave a server that is never ready."""
+    seen: list[tuple[object, object]] = []
+    hook = reports._for_ddtree(lambda original, server_args, launch_callback: seen.append((server_args, launch_callback)))
+    arguments, other = SimpleNamespace(speculative_algorithm="DDTREE"), SimpleNamespace(speculative_algorithm="DFLASH")
+    hook(None, server_args=arguments, launch_callback=1)
+    assert seen == [(arguments, 1)]
+    assert hook(lambda server_args, launch_callback: "stock", server_args=other, launch_callback=1) == "stock"
+    assert seen == [(arguments, 1)]
