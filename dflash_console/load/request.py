@@ -89,6 +89,24 @@ def template_body(messages: tuple[Message, ...]) -> dict[str, JsonValue]:
     return {"messages": _turns(messages)}
 
 
+def prompt_tokens_body(messages: tuple[Message, ...]) -> dict[str, JsonValue]:
+    """The body of a chat request for one token, which brings the prompt's tokens along.
+
+    Salted, so that the real answer finds nothing of this one in the server's prefix cache and its TTFT is what it would be.
+    Sampling is neutral, whatever the model's own defaults: DDTREE refuses penalties.
+    """
+    return {
+        "model": "default",
+        "messages": _turns(messages),
+        "max_tokens": 1,
+        "temperature": 0.0,
+        "repetition_penalty": 1.0,
+        "stream": False,
+        "return_prompt_token_ids": True,
+        "cache_salt": "ddtree-console: tokens of a prompt",
+    }
+
+
 def request_body(
     request: PromptRequest,
     *,

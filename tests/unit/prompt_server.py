@@ -103,6 +103,16 @@ def refusal(status: str, body: str) -> Answer:
     return answer
 
 
+def broken_off(status: str, body: str) -> Answer:
+    """As uvicorn does where a handler broke: it does not say that it closes the connection, and closes it."""
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        data = body.encode()
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+
+    return answer
+
+
 def answered(body: object) -> Answer:
     """A JSON answer."""
     return refusal("200 OK", json.dumps(body))

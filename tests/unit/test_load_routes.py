@@ -11,7 +11,7 @@ import pytest
 from dflash_console.load.client import PromptClient
 from dflash_console.load.records import CommitSource
 from dflash_console.load.request import Endpoint, Extra, Message, PromptRequest, Role
-from tests.unit.prompt_server import Answer, answered, fixture, recorded, refusal, serving
+from tests.unit.prompt_server import Answer, answered, broken_off, fixture, recorded, refusal, serving
 
 TOKENS = [1, 4093, 198, 28120, 2, 198, 1, 520]
 NOT_FOUND = refusal("404 Not Found", '{"detail": "Not Found"}')
@@ -125,6 +125,40 @@ async def test_a_tokeniser_that_is_out_of_order_once_is_asked_again_the_next_tim
     async with serving(choose=broken) as (_, url), PromptClient(url, refused=refused) as client:
         assert (await client.send(TURN)).ok
     assert not refused
+
+
+def breaking(path: str, body: dict[str, Any]) -> Answer:
+    """SGLang 0.5.17 with a model whose tokenizer names no greatest length: its own JSON writer breaks on ``/tokenize``."""
+    if path == "/tokenize":
+        return broken_off("500 Internal Server Error", "Internal Server Error")
+    if path == "/v1/chat/completions" and body.get("return_prompt_token_ids") and not body.get("stream"):
+        return answered({"choices": [{"index": 0, "message": {"content": "a"}, "prompt_token_ids": TOKENS}]})
+    return sglang(path, body)
+
+
+async def test_where_tokenize_breaks_a_chat_answer_of_one_token_brings_the_prompts_tokens() -> None:
+    async with serving(choose=breaking) as (server, url), PromptClient(url) as client:
+        records = await client.send_many([TURN] * 8)
+    assert all(record.ok and record.commit_length is not None for record in records)
+    assert server.asked[:2] == ["/tokenize", "/v1/chat/completions"]
+    assert server.asked[2:] == ["/generate"] * 8
+    asked = server.bodies[0]
+    assert (asked["max_tokens"], asked["repetition_penalty"]) == (1, 1.0)
+    assert asked["cache_salt"], "the prompt itself must find nothing of it in the prefix cache"
+    assert all(body["input_ids"] == TOKENS and "cache_salt" not in body for body in server.bodies[1:])
+
+
+@pytest.mark.parametrize("choices", [[], [{"index": 0}], [{"prompt_token_ids": [1, "2"]}], "no list"])
+async def test_where_neither_brings_tokens_the_turn_goes_to_the_chat_endpoint(choices: object) -> None:
+    def choose(path: str, body: dict[str, Any]) -> Answer:
+        found = breaking(path, body)
+        return answered({"choices": choices}) if body.get("return_prompt_token_ids") else found
+
+    async with serving(choose=choose) as (server, url), PromptClient(url) as client:
+        record = await client.send(TURN)
+    assert record.ok
+    assert "commit length is not reported" in record.note
+    assert server.asked == ["/tokenize", "/v1/chat/completions", "/v1/chat/completions"]
 
 
 @pytest.mark.parametrize(
