@@ -52,6 +52,9 @@ def check_configuration(state: HostState) -> Check:
 
 def check_server(state: HostState) -> Check:
     """The engine's HTTP API."""
+    if state.stranger is not None:
+        said = f"{state.stranger.value.sentence}; end it, or give {state.unit} another port (flag:--port)"
+        return Check("server", CheckStatus.FAILED, said)
     if not _running(state):
         return Check("server", CheckStatus.OK, "not running, so nothing to ask")
     if state.server is None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .evidence.process import ProcessEvidence
     from .evidence.server import Loads, ServerInfo
     from .hosts.service import ServiceConfig, ServiceState
+    from .hosts.stranger import Stranger
 
 T = TypeVar("T")
 
@@ -65,6 +66,8 @@ class HostState:
     gpu_holders: Aged[tuple[GpuHolder, ...]] | None = None
     """The processes that hold GPU memory, once the engine has :attr:`been ready <been_ready>`: before, ranks come one by one."""
     ready: bool = False
+    stranger: Aged[Stranger] | None = None
+    """Another program that listens where this unit's engine should; nothing of what it says is in this snapshot."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """Source → why it cannot be read right now (one sentence)."""
     revision: int = 0

@@ -72,7 +72,9 @@ async def _runs_already(session: HostSession, state: ServiceState) -> ApplyResul
     if seen.ready:
         text = f"{session.unit} runs already{process} and answers; restart starts it anew"
         return _untouched(Verdict.UNNEEDED, text, state.invocation_id)
-    if seen.said_ready:
+    if seen.stranger is not None:
+        text = f"{session.unit} runs already{process}, and {seen.stranger.value.sentence}"
+    elif seen.said_ready:
         text = f"{session.unit} runs already{process} and does not answer; restart starts it anew"
     else:
         text = f"{session.unit} is starting already{process} and is not ready yet; logs --follow shows how far it is"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ..drift import TruthRow, TruthTable, Verdict, drift_items, truth_table, witnesses_of
+from ..drift.verdicts import PORT
 from ..evidence.reading import Known, Reading
 from ..formats import shorten
 from ..knobs import Source
@@ -29,6 +30,8 @@ async def _drift(context: Context) -> ExitCode:
         context.output.document({"items": [row_json(row) for row in table.rows]})
     elif not witnesses_of(state).running:
         context.output.line(f"{state.unit} is not running, so nothing can disagree with its unit file yet")
+        if (port := table.row(PORT)) is not None:
+            context.output.line(f"{port.verdict.symbol} {port.message}", Tone.BAD)
     else:
         print_table(context.output, table)
     return ExitCode.DRIFT if drift_items(table) else ExitCode.FINE

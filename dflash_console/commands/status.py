@@ -121,6 +121,7 @@ def status_json(state: HostState, figures: Figures, table: TruthTable) -> dict[s
             "algorithm": _value(effective["algorithm"]),
             "ready": state.ready,
         },
+        "stranger": _stranger_json(state),
         "config": {
             **{name: _value(reading) for name, reading in effective.items()},
             "compact_cache": compact_cache(_value(effective["draft_window"])),
@@ -146,6 +147,14 @@ def status_json(state: HostState, figures: Figures, table: TruthTable) -> dict[s
     }
 
 
+def _stranger_json(state: HostState) -> JsonValue:
+    """Another program on the engine's port; ``null`` = none is seen."""
+    if state.stranger is None:
+        return None
+    found = state.stranger.value
+    return {"port": found.port, "pids": list(found.pids), "holder": found.holder or None, "command": found.command or None}
+
+
 def print_status(output: Output, state: HostState, figures: Figures, table: TruthTable) -> None:
     """The same for people."""
     service = state.service.value if state.service else None
@@ -162,6 +171,8 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
     if service.state is RunState.RUNNING and not state.ready:
         words = ["running, but does not answer" if state.said_ready else "running, not ready yet"]
         symbol, tone = "◐", Tone.CAUTION
+        if state.stranger is not None:
+            words, symbol, tone = ["running, but another program answers"], "✗", Tone.BAD
     if service.main_pid:
         words.append(f"pid {service.main_pid}")
     if service.restarts:
@@ -169,6 +180,8 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
     if service.state is RunState.FAILED:
         words += [word for word in (service.result, service.detail) if word]
     rows.append(["service", Cell(f"{symbol} {', '.join(words)}", tone)])
+    if state.stranger is not None:
+        rows.append(["port", Cell(f"{state.stranger.value.port} is another program's: {state.stranger.value.words}", Tone.BAD)])
     if service.invocation_id:
         rows.append(["start", service.invocation_id])
     if state.server and state.ready:

@@ -11,6 +11,7 @@ from ..knobs import KNOBS, OFF, PLAIN, TRUTH_KNOBS, Knob, Source
 from ..state import HostState, RunState
 from .causes import Older, disagreement, judge, older_words, with_verdict
 from .comparing import said, shown, wanted
+from .port import port_rows
 from .verdicts import COMPACT_CACHE, DROP_IN, RANKS, RESTART_KEY, SPECULATION_KEY, DriftKind, TruthRow, TruthTable, Verdict
 
 
@@ -60,6 +61,7 @@ def truth_table(state: HostState) -> TruthTable:
         rows.append(TruthRow(flag.name, flag.flag, given, Verdict.DRIFT, message, RESTART_KEY, DriftKind.PROCESS_OLDER))
     rows += _missing_ranks(state)
     rows += _drop_in(state)
+    rows += port_rows(state)
     return TruthTable(tuple(rows))
 
 

@@ -14,6 +14,8 @@ DROP_IN = "drop_in"
 """The row of the console's own drop-in; it is no setting."""
 RANKS = "ranks"
 """The row of the server's rank processes; it is no setting either, but what ``tp_size`` comes to."""
+PORT = "port"
+"""The row of the engine's port, where another program has it."""
 RESTART_KEY = "r"
 APPLY_KEY = "a"
 SPECULATION_KEY = "s"
@@ -69,6 +71,7 @@ class DriftKind(Enum):
     SPECULATION_OFF = "speculation switched off"
     SHADOWED = "the drop-in hides a change of the unit"
     OVERRIDDEN = "another drop-in wins"
+    STRANGER = "another program has the engine's port"
     FOLLOWS = "follows from the row above"
 
 

@@ -374,6 +374,8 @@ def _difference(old: Sequence[str], new: Sequence[str]) -> str:
 def hot_refusal(knob: Knob, value: Value | None, state: HostState) -> str:
     """Why the running engine will not take this value now; empty when it will."""
     info = state.server.value if state.server is not None else None
+    if state.stranger is not None:
+        return "another program answers on its port"
     if not state.ready and state.said_ready:
         return "the engine does not answer"
     if not state.ready or info is None:

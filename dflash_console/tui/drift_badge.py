@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def drift_evidence(state: HostState) -> tuple[object, ...]:
     """What the verdict stands on: while it stays equal, so does the verdict. Most lines of a log and most answers of an engine
     repeat what is known, and judging takes milliseconds."""
-    parts = (state.service, state.config, state.process, state.server, state.drafter)
+    parts = (state.service, state.config, state.process, state.server, state.drafter, state.stranger)
     holders = None if state.gpu_holders is None else state.gpu_holders.value
     known = (state.ready, holders, *(None if part is None else part.value for part in parts))
     if state.log is None:
@@ -31,6 +31,8 @@ def drift_badge(state: HostState) -> DriftBadge:
 
     The proof is the confirmation line; plain decoding prints none, and is proven where the log names the algorithm.
     """
+    if state.stranger is not None:
+        return DriftBadge("✗ port taken", Tone.BAD)
     if state.service is None or state.service.value.state is not RunState.RUNNING or not state.ready:
         return DriftBadge()
     from ..drift import DriftKind, drift_items, truth_table

@@ -143,6 +143,8 @@ def header_facts(
         if state.said_ready:
             silent = "server" in state.problems
             symbol, word, tone = ("✗", "does not answer", Tone.BAD) if silent else ("◐", "running", Tone.BUSY)
+        if state.stranger is not None:
+            symbol, word, tone = "✗", "another program answers", Tone.BAD
     since = ""
     if service.state is RunState.RUNNING and service.started_at is not None:
         since = duration(max(0.0, wall - service.started_at))

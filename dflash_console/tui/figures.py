@@ -73,5 +73,7 @@ def _why_no_figures(state: HostState, busy: str) -> str:
         # It is being seen to: a key that starts it would be refused now.
         return f"{busy} …"
     if state.service.value.state is RunState.RUNNING:
+        if state.stranger is not None:
+            return "another program answers: 3 says which"
         return "" if state.ready else "the engine loads"
     return _DOWN.get(state.service.value.state, "")

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ..evidence.server import Loads, ServerInfo
     from ..hosts.http import EngineHttp
     from ..hosts.link import EngineLink
-    from ..hosts.service import Service, ServiceConfig
+    from ..hosts.service import Service, ServiceConfig, ServiceState
+    from ..hosts.stranger import Stranger
     from ..hosts.transport import Transport
 
 PACKAGED_DRAFTER = Path(__file__).parents[2] / "engine_launch" / "weights"
@@ -36,6 +37,7 @@ READERS = (
     "dflash_console.evidence.process",
     "dflash_console.evidence.server",
     "dflash_console.evidence.start_log",
+    "dflash_console.hosts.stranger",
     "dflash_console.watch.meters",
 )
 """Modules that are imported when their source is read first, or before that by :func:`load_readers`."""
@@ -90,6 +92,12 @@ class Sources:
         from ..hosts.gpus import read_holders
 
         return await read_holders(self._transport, main_pid, unit)
+
+    async def stranger(self, config: ServiceConfig, service: ServiceState) -> Stranger | None:
+        """Another program that listens where the unit's engine should. Never raises: what cannot be seen is nobody."""
+        from ..hosts.stranger import find_stranger
+
+        return await find_stranger(self._transport, config, service)
 
     async def http(self, config: ServiceConfig, argv: Sequence[str] = ()) -> EngineHttp:
         """The engine's API. ``argv``: of the process that runs, where it is known."""

@@ -22,6 +22,7 @@ from ..state import Aged, HostState, Rates
 from .board import OnState, StateBoard
 from .log_fold import LogFold
 from .notes import Notes
+from .strangers import StrangerWatch
 
 if TYPE_CHECKING:
     from ..evidence.gpu_holders import GpuHolder
@@ -60,6 +61,7 @@ class Watcher:
         self._notes = Notes(history, history_key or f"{host}/{sources.service.unit}")
         self._next = self._shown = HostState(host, sources.service.unit, embedded=embedded)
         self._board = StateBoard(self._next)
+        self._strangers = StrangerWatch(sources.stranger)
         self._made_meters: Meters | None = None
         self._fold = LogFold()
         self._slow_at = 0.0
@@ -228,6 +230,8 @@ class Watcher:
             for source in ("server", "metrics", "loads"):
                 self._problems.pop(source, None)
             self._set(ready=False)
+            if state.service is not None and state.config is not None:
+                await self._look_for_stranger(state.config.value, state.service.value)
             return
         http = await self._read(
             "server", self._sources.http(state.config.value, state.process.value.argv if state.process is not None else ())
@@ -249,13 +253,17 @@ class Watcher:
         read_before = self._fold.lines_of(invocation)
         info = await self._read("server", self._sources.server(http))
         if info is None:
-            if self._failure in (HttpFailure.NOT_LISTENING, HttpFailure.SILENT):
-                self._set(ready=False)
+            if self._failure is HttpFailure.NOT_LISTENING:
+                self._strangers.doubt()
+                self._set(ready=False, stranger=None)
+                return False
+            if await self._answered_by_stranger():
                 return False
             # An engine that answers, if only to refuse the key, is up.
-            self._set(ready=True)
-            return True
-        if invocation != self._invocation():
+            up = self._failure is not HttpFailure.SILENT
+            self._set(ready=up)
+            return up
+        if await self._answered_by_stranger() or invocation != self._invocation():
             return False
         known = self._next.server
         self._slow_at = time.monotonic()
@@ -263,6 +271,27 @@ class Watcher:
         if known is None and self._next.config is not None and "drafter" in self._problems:
             await self._poll_drafter(self._next.config.value)
         return True
+
+    async def _answered_by_stranger(self) -> bool:
+        """Whether the answer that just came, or the silence, is another program's: then it is not taken for the engine's."""
+        state = self._next
+        if state.service is None or state.config is None:
+            return False
+        failure = self._failure
+        found = await self._look_for_stranger(state.config.value, state.service.value)
+        self._failure = failure
+        if found:
+            for source in ("server", "metrics", "loads"):
+                self._problems.pop(source, None)
+            self._meters.rates.restart()
+            self._set(ready=False, server=None, loads=None, metrics=None, rates=Rates())
+        return found
+
+    async def _look_for_stranger(self, config: ServiceConfig, service: ServiceState) -> bool:
+        """Whether another program listens where the engine should; noted either way."""
+        found = await self._strangers.ask(config, service)
+        self._set(stranger=None if found is None else _now(found))
+        return found is not None
 
     async def _poll_metrics(self, http: EngineHttp) -> bool:
         """Read ``/metrics`` and what follows from it; False when the engine has none."""
@@ -366,6 +395,7 @@ class Watcher:
             rates=Rates(),
             gpu_holders=None,
             ready=False,
+            stranger=None,
             log=_now(self._fold.log) if mine else None,
         )
         self._notes.note_start(service)

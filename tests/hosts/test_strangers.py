@@ -7,26 +7,38 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
-from dflash_console.apply import stop_service
+from dflash_console.apply import Verdict, restart_service, start_service, stop_service
+from dflash_console.drift import DriftKind, Severity, drift_items, truth_table
+from dflash_console.drift.verdicts import PORT
+from dflash_console.effective import in_effect
+from dflash_console.evidence.rates import Rates
 from dflash_console.evidence.secrets import MASK
 from dflash_console.firing import fire, own_engine
 from dflash_console.hosts.local import LocalTransport
 from dflash_console.hosts.service import RunState, ServiceConfig, ServiceState
-from dflash_console.hosts.stranger import find_stranger
+from dflash_console.hosts.stranger import Stranger, find_stranger
 from dflash_console.hosts.transport import HostError
 from dflash_console.load.request import Endpoint, PromptRequest
+from dflash_console.plan import Change, Mode
+from dflash_console.session import HostSession
+from dflash_console.state import HostState
+from dflash_console.watch.strangers import StrangerWatch
 
 from .conftest import STAND_IN, MakeUnit
+from .remote_rig import UNIT, Remote, remote
 from .sessions import FAST, session_on, started
+from .ssh_home import ssh_home
 from .test_cli_real import Console, console
 from .test_false_confirmations import another_engine, give_up_port, main_pid
+from .test_process_service import settled
 
-__all__ = ["console"]
+__all__ = ["console", "remote", "ssh_home"]
 
 HELLO = PromptRequest.of("Hello", endpoint=Endpoint.GENERATE, max_tokens=16)
 
@@ -40,8 +52,7 @@ def answered(port: int) -> int:
 async def test_a_prompt_is_not_sent_to_another_engine_beside_a_unit_that_failed(make_unit: MakeUnit, console: Console) -> None:
     unit = make_unit(faults="*=exit")
     await unit.service.start()
-    while (await unit.service.state()).state is not RunState.FAILED:
-        await asyncio.sleep(0.05)
+    await settled(unit, RunState.FAILED)
     with another_engine(unit.port, 8):
         for words in (("prompt", "Hello"), ("prompt", "Hello", "--set", "tree_budget=4"), ("prompt", "Hello", "--json")):
             ended = await console(*words)
@@ -115,6 +126,106 @@ async def test_the_engine_of_the_unit_is_asked_whatever_wrapper_it_was_started_b
         await stop_service(session, timeouts=FAST)
 
 
+async def when(session: HostSession, check: Callable[[HostState], bool]) -> HostState:
+    async with asyncio.timeout(60):
+        async for state in session.watcher.states():
+            if check(state):
+                return state
+    raise AssertionError
+
+
+async def test_another_engine_in_the_place_of_one_that_runs_is_drift_and_nothing_that_it_says_is_shown(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        await when(session, lambda state: state.ready and state.metrics is not None)
+        give_up_port(await main_pid(session), unit.port)
+        await when(session, lambda state: not state.ready)
+        with another_engine(unit.port, 16):
+            state = await when(session, lambda state: state.stranger is not None)
+            assert (state.ready, state.server, state.metrics, state.loads, state.rates) == (False, None, None, None, Rates())
+            (row,) = drift_items(truth_table(state))
+            assert (row.knob, row.kind, row.severity) == (PORT, DriftKind.STRANGER, Severity.ERROR)
+            assert row.message.startswith(f"another program listens on port {unit.port} and answers in the engine's place: pid ")
+            assert in_effect(state, "tree_budget").value == 8, "by the unit's own log"
+            result = await start_service(session, timeouts=FAST)
+            assert result.verdict is Verdict.REFUSED
+            assert "another program listens on port" in result.reason
+            plan = await session.plan(Change({"tree_budget": 4}, Mode.HOT))
+            assert "another program answers on its port" in plan.errors[0].message
+        state = await when(session, lambda state: state.stranger is None)
+        assert truth_table(state).row(PORT) is None
+
+
+async def test_an_engine_of_its_own_that_comes_back_to_its_port_is_shown_again(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        await started(session)
+        give_up_port(await main_pid(session), unit.port)
+        with another_engine(unit.port, 16):
+            await when(session, lambda state: state.stranger is not None)
+        assert (await restart_service(session, timeouts=FAST)).confirmed
+        state = await when(session, lambda state: state.ready)
+        assert (state.stranger, state.server is not None) == (None, True)
+
+
+async def test_status_drift_and_doctor_name_who_has_the_port_of_a_unit_that_failed(make_unit: MakeUnit, console: Console) -> None:
+    unit = make_unit(faults="*=exit")
+    await unit.service.start()
+    await settled(unit, RunState.FAILED)
+    with another_engine(unit.port, 8):
+        said = (await console("status")).out
+        assert f"{unit.port} is another program's: pid " in said
+        assert "drift: 1" in said
+        document = (await console("status", "--json")).document
+        stranger = document["stranger"]
+        assert isinstance(stranger, dict)
+        assert (stranger["port"], len(stranger["pids"])) == (unit.port, 1)
+        assert f"serve --port {unit.port} --speculative-ddtree-budget 8" in stranger["command"]
+        drift = await console("drift")
+        assert drift.code == 3
+        assert f"✗ another program listens on port {unit.port}, which is this unit's: pid " in drift.out
+        checks = (await console("doctor", "--json")).document["checks"]
+        assert isinstance(checks, list)
+        (server,) = (check for check in checks if check["name"] == "server")
+        assert server["status"] == "failed"
+        assert f"another program listens on port {unit.port}" in server["message"]
+
+
+async def test_beside_a_unit_that_was_stopped_another_program_is_something_to_know_and_no_drift(
+    make_unit: MakeUnit, console: Console
+) -> None:
+    unit = make_unit()
+    assert (await console("status", "--json")).document["stranger"] is None
+    with another_engine(unit.port, 8):
+        drift = await console("drift")
+        assert drift.code == 0
+        assert f"! another program listens on port {unit.port}, which is this unit's: pid " in drift.out
+        assert f"{unit.port} is another program's: pid " in (await console("status")).out
+
+
+async def test_an_own_engine_is_asked_about_seldom_and_again_when_it_was_silent() -> None:
+    asked: list[ServiceState] = []
+    found: list[Stranger | None] = [None]
+
+    async def look(config: ServiceConfig, service: ServiceState) -> Stranger | None:
+        asked.append(service)
+        return found[0]
+
+    watch = StrangerWatch(look)
+    config, first = config_of("ddtree-launch", "serve"), ServiceState("engine", RunState.RUNNING, "one", 7)
+    for _ in range(3):
+        assert await watch.ask(config, first) is None
+    assert len(asked) == 1
+    watch.doubt()
+    found[0] = Stranger(30000, (8,), "pid 8 (nc)")
+    assert await watch.ask(config, first) is found[0]
+    assert await watch.ask(config, ServiceState("engine", RunState.RUNNING, "two", 9)) is found[0]
+    assert len(asked) == 3
+
+
 def config_of(*command: str) -> ServiceConfig:
     return ServiceConfig((), command, None)
 
@@ -139,3 +250,26 @@ async def test_what_is_not_known_to_be_a_stranger_is_not_called_one() -> None:
         left = ServiceState("engine", RunState.FAILED, main_pid=os.getpid())
         assert await find_stranger(transport, config_of(*launcher), left) is None
     assert await find_stranger(transport, config_of(*launcher), stopped) is None
+
+
+@pytest.mark.slow
+async def test_on_a_host_over_ssh_the_unit_of_the_stranger_is_named(remote: Remote) -> None:
+    remote.install(faults="*=exit")
+    command = f"{sys.executable} -I {STAND_IN} serve --port {remote.port} --api-key sk-12345678"
+    remote.host.install_unit("other.service", f"[Service]\nExecStart={command}\n")
+    for unit in (UNIT, "other.service"):
+        remote.host.exec("systemctl", "start", unit)
+    try:
+        async with remote.session() as session:
+            state = await when(session, lambda state: state.stranger is not None)
+            assert state.stranger is not None
+            pid = remote.host.exec("systemctl", "show", "--value", "--property=MainPID", "other.service").stdout.decode().strip()
+            assert state.stranger.value.pids == (int(pid),)
+            assert "other.service)" in state.stranger.value.holder
+            assert state.stranger.value.command.endswith(f"serve --port {remote.port} --api-key {MASK}")
+            with pytest.raises(
+                HostError, match=rf"engine.service is failed, and .*: pid {pid} \(.*, other.service\), started as"
+            ):
+                await fire(session, [HELLO])
+    finally:
+        remote.host.exec("systemctl", "stop", "other.service")

@@ -8,10 +8,12 @@ from dflash_console.evidence.journal import LogLine
 from dflash_console.evidence.process import ProcessEvidence
 from dflash_console.evidence.start_log import StartLog
 from dflash_console.hosts.service import ConfigSource, ServiceConfig
+from dflash_console.hosts.stranger import Stranger
 from dflash_console.state import Aged, HostState
 from dflash_console.tui.drift_badge import drift_badge, drift_evidence
+from dflash_console.tui.facts import Tone, header_facts
 
-from .support import COMMAND, NOW, state
+from .support import COMMAND, NOW, T0, state
 
 HOT = "[2026-11-29 16:01:00] Hot change applied. speculative_ddtree_budget: 8 -> 16 (from /set_internal_state)"
 
@@ -61,3 +63,15 @@ def test_plain_decoding_with_a_trees_flags_left_in_the_file_is_confirmed_by_the_
     assert drift_badge(shown).words == "✓ confirmed"
     silent = replace(shown, log=Aged(StartLog().add_all(LogLine(text) for text in plain[2:]), NOW))
     assert drift_badge(silent).words == "? not confirmed"
+
+
+def test_another_program_on_the_engines_port_is_said_in_the_header_and_is_no_engine_that_loads() -> None:
+    ours = state()
+    found = Stranger(30000, (8,), "pid 8 (python3)", "python3 -m http.server 30000")
+    taken = replace(ours, ready=False, server=None, stranger=Aged(found, NOW))
+    assert drift_evidence(taken) != drift_evidence(replace(taken, stranger=None))
+    badge = drift_badge(taken)
+    assert badge.words == "✗ port taken"
+    facts = header_facts(taken, now=NOW, wall=T0, drift=badge)
+    assert (facts.symbol, facts.state, facts.tone) == ("✗", "another program answers", Tone.BAD)
+    assert header_facts(ours, now=NOW, wall=T0, drift=badge).state == "running"
