@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dflash_console.state import Aged, HostState
+from dflash_console.tui.widgets.connection_notice import ConnectionNotice
 from dflash_console.tui.widgets.event_list import EventLine
 from dflash_console.tui.widgets.gpu_panel import GpuPanel
 from dflash_console.tui.widgets.key_line import KeyLine
@@ -17,6 +18,7 @@ from tests.gpu_recordings import gpus, on_eight
 from .conftest import MakeApp
 from .driving import running, until
 from .support import BUSY, IDLE, NOW, T0, RecordedLink, state, wavy_past
+from .test_hosts import LOST, make_hosts_app
 from .test_snapshots import SnapCompare, after
 
 SIZES = [
@@ -173,6 +175,19 @@ async def test_the_prompt_dock_and_a_change_push_no_panel_off_the_screen(make_ap
             assert app.query_one("#decode", PlotPanel).region.height >= 8
             for shown_panel in app.query(Panel):
                 assert shown_panel.region.bottom <= app.query_one(KeyLine).region.y, (keys, shown_panel.id)
+
+
+async def test_a_notice_above_the_plots_pushes_no_panel_off_the_screen() -> None:
+    link = a_link(eight(*TROUBLED))
+    link.connection = LOST
+    app = make_hosts_app(link, host="ct200")
+    async with running(app, (80, 24)):
+        await until(lambda: bool(app.query_one(ConnectionNotice).text), "the notice")
+        panel = app.query_one(GpuPanel)
+        await until(lambda: panel.display and "more" in panel.text, "the panel in few rows")
+        assert shown(panel)[-1] == "… 4 more, 4 bad: z"
+        for other in app.query(Panel):
+            assert other.region.bottom <= app.query_one(KeyLine).region.y, other.id
 
 
 @pytest.mark.parametrize(
