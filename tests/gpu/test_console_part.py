@@ -44,3 +44,8 @@ def test_every_step_finds_what_it_must(tmp_path: Path) -> None:
     # Nothing goes on running.
     assert said[-1]["command"].endswith("stop --yes")
     assert said[-1]["exit"] == 0
+
+
+def test_prompts_are_tried_by_themselves(tmp_path: Path) -> None:
+    found = console.prompts(Context(tmp_path, {}), commands)
+    assert [check.verdict for check in found.checks] == [Verdict.MET, Verdict.MET]

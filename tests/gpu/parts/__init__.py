@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tests.gpu.context import Part
-from tests.gpu.parts.console import CONSOLE
+from tests.gpu.parts.console import CONSOLE, PROMPTS
 from tests.gpu.parts.equality import EQUALITY, SINGLE, SMOKE
 from tests.gpu.parts.faults import FAULTS
 from tests.gpu.parts.hot import HOT, REQUESTS
@@ -27,7 +27,7 @@ PARTS: Mapping[str, Part] = MappingProxyType(
         part.name: part
         for part in (
             SMOKE, EQUALITY, SINGLE, FAULTS, HOT, REQUESTS, WEIGHTS, TEMPERATURE, REFUSALS, RESCORED,
-            SUITES, STARTING, SPEED, SPLIT, WINDOW, RING_PART, POOL, MIXED, MOE, COST, CONSOLE, PARALLEL, PARALLEL_MOE,
+            SUITES, STARTING, SPEED, SPLIT, WINDOW, RING_PART, POOL, MIXED, MOE, COST, CONSOLE, PROMPTS, PARALLEL, PARALLEL_MOE,
         )
     }
 )  # fmt: skip

@@ -6,13 +6,14 @@ command printed is kept in the result file: recordings for the console's own tes
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,11 +129,7 @@ def with_tree(console: Console) -> list[Check]:
     checks = [_confirmed("start, tree", console("start"))]
     checks.append(_shows(console, "status, tree", algorithm="DDTREE", tree_budget=16))
     checks.append(_ends("drift after the start", 0, console("drift")))
-    code, body = console("prompt", "--n", "8", "--max-tokens", "64", "Write a function that reverses a list.")
-    requests = at(body, "requests")
-    lengths = [at(one, "commit_length") for one in requests] if isinstance(requests, Sequence) else []
-    met = code == 0 and len(lengths) == 8 and all(isinstance(length, float) and length > 1 for length in lengths)
-    checks.append(_check("prompt --n 8", "8 answers with their commit lengths", f"exit {code}, {lengths}", met))
+    checks.append(_prompted(console))
     checks.append(_confirmed("apply, hot", console("apply", "--set", "tree_budget=8", "--hot", "--yes")))
     checks.append(_shows(console, "status after it", tree_budget=8))
     checks.append(_ends("drift after it, which is not written down", DRIFT_FOUND, console("drift")))
@@ -165,6 +162,15 @@ def with_chain(console: Console) -> list[Check]:
     return checks
 
 
+def _prompted(console: Console) -> Check:
+    """Eight copies of a user's turn at once, each with its figures."""
+    code, body = console("prompt", "--n", "8", "--max-tokens", "64", "Write a function that reverses a list.")
+    requests = at(body, "requests")
+    lengths = [at(one, "commit_length") for one in requests] if isinstance(requests, Sequence) else []
+    met = code == 0 and len(lengths) == 8 and all(isinstance(length, float) and length > 1 for length in lengths)
+    return _check("prompt --n 8", "8 answers with their commit lengths", f"exit {code}, {lengths}", met)
+
+
 def _check(name: str, target: str, measured: str, met: bool) -> Check:
     return judged(f"console: {name}", target, measured, met)
 
@@ -191,12 +197,8 @@ def _listed(values: Mapping[str, Json]) -> str:
 
 def run(context: Context, commands: Callable[[Path], Mapping[str, Sequence[str]]] = sglang_commands) -> Findings:
     with tempfile.TemporaryDirectory(prefix="console-") as folder:
-        home = Path(folder)
         started = commands(context.store)
-        for unit, command in started.items():
-            write_unit(home, unit, command)
-        consoles = {TREE_UNIT: Console(home, TREE_UNIT), CHAIN_UNIT: Console(home, CHAIN_UNIT)}
-        try:
+        with _consoles(Path(folder), started) as consoles:
             heard: list[dict[str, Json]] = []
             # Before the starts, which take the port.
             first = doctor(started[TREE_UNIT], heard)
@@ -204,10 +206,30 @@ def run(context: Context, commands: Callable[[Path], Mapping[str, Sequence[str]]
                 tree = pool.submit(with_tree, consoles[TREE_UNIT])
                 chain = pool.submit(with_chain, consoles[CHAIN_UNIT])
                 checks = [first, *tree.result(), *chain.result()]
-        finally:
-            for console in consoles.values():
-                console("stop", "--yes", seconds=90)
         return Findings(checks, {**{unit: list(console.said) for unit, console in consoles.items()}, "doctor": heard})
 
 
+def prompts(context: Context, commands: Callable[[Path], Mapping[str, Sequence[str]]] = sglang_commands) -> Findings:
+    """One start, and prompts: what can be tried again in two minutes."""
+    with tempfile.TemporaryDirectory(prefix="console-") as folder:
+        with _consoles(Path(folder), {TREE_UNIT: commands(context.store)[TREE_UNIT]}) as consoles:
+            console = consoles[TREE_UNIT]
+            checks = [_confirmed("start, tree", console("start")), _prompted(console)]
+        return Findings(checks, {TREE_UNIT: list(console.said)})
+
+
+@contextlib.contextmanager
+def _consoles(home: Path, commands: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Console]]:
+    """A console for each of the services; at the end these are stopped."""
+    for unit, command in commands.items():
+        write_unit(home, unit, command)
+    consoles = {unit: Console(home, unit) for unit in commands}
+    try:
+        yield consoles
+    finally:
+        for console in consoles.values():
+            console("stop", "--yes", seconds=90)
+
+
 CONSOLE = Part("console", "the console, headless, against DDTREE and stock DFLASH", (), run)
+PROMPTS = Part("prompts", "the console's prompts against DDTREE", (), prompts)
