@@ -80,6 +80,7 @@ class ConsoleApp(HostApp):
         self.failure = ""
         """One sentence when an error of the console's own ended it."""
         self._looks = dress(self, self._settings)
+        self._pane: Pane | None = None
 
     def _fatal_error(self) -> None:
         # Textual would print a traceback with local variables; those can hold prompts and keys.
@@ -136,7 +137,7 @@ class ConsoleApp(HostApp):
     def load_plots(self) -> None:
         """Import the plotting library in a thread, once."""
         if not self.plots_loaded:
-            begin(self, self._load_plots(), "loading the plots", group="plots", exclusive=True)
+            begin(self, self._load_plots, "loading the plots", group="plots", exclusive=True)
 
     async def _load_plots(self) -> None:
         from .plotting import load_library
@@ -158,9 +159,11 @@ class ConsoleApp(HostApp):
 
     @property
     def pane(self) -> Pane:
-        """The numbered screen that is open."""
+        """The numbered screen that is open; while another host's take the place of all, the one that was."""
         switcher = self.screen_stack[0].query_one("#panes", ContentSwitcher)
-        return switcher.query_one(f"#{switcher.current}", Pane)
+        self._pane = next(iter(switcher.query(f"#{switcher.current}").results(Pane)), self._pane)
+        assert self._pane is not None, "the console is composed with one"
+        return self._pane
 
     async def action_open_pane(self, name: str) -> None:
         switcher = self.screen_stack[0].query_one("#panes", ContentSwitcher)
@@ -264,6 +267,12 @@ class ConsoleApp(HostApp):
 
     async def action_quit(self) -> None:
         self.action_leave()
+
+    def action_command_palette(self) -> None:
+        from .palette import Palette
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         from .palette import commands

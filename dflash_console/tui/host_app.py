@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..hosts.service import RunState
@@ -53,7 +54,7 @@ class HostApp(ChangingApp):
 
     def begin_watching(self) -> None:
         """Begin watching the host."""
-        begin(self, self.watching.run(), "watching the host", group="watch")
+        begin(self, self.watching.run, "watching the host", group="watch")
 
     @property
     def link(self) -> HostLink | None:
@@ -86,7 +87,7 @@ class HostApp(ChangingApp):
         if operations is not None and operations.running:
             self.notify(f"{operations.words} goes on there; its end is told here.", markup=False)
         else:
-            begin(self, left.close(), "leaving a host", group="leave")
+            begin(self, left.close, "leaving a host", group="leave")
         self.model = ConsoleModel(span=self.model.span)
         self._invocation, self._drift_evidence = None, ()
         await fresh_panes(self)
@@ -117,7 +118,7 @@ class HostApp(ChangingApp):
         if invocation != self._invocation:
             # The start before may have been a plain one, which is what baselines are measured in.
             self._invocation = invocation
-            baseline = self._read_baseline(self.watching)
+            baseline = partial(self._read_baseline, self.watching)
             begin(self, baseline, "reading the baseline", group="baseline", exclusive=True)
         if self.model.change:
             self.show_change()
@@ -158,7 +159,7 @@ class HostApp(ChangingApp):
             return
         message.operations.ended(message.course, message.result, message.sentence)
         if message.operations.elsewhere:
-            begin(self, message.operations.close_left(), "leaving a host", group="leave")
+            begin(self, message.operations.close_left, "leaving a host", group="leave")
         self.show_header()
 
     def on_past_arrived(self, message: messages.PastArrived) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.worker import Worker
@@ -54,7 +55,7 @@ class Operations:
 
         link = self._may_change()
         if link is not None and settings:
-            begin(self._app, self._plan(link, settings, Mode.AUTO, write_down), "planning", group="plan", exclusive=True)
+            begin(self._app, partial(self._plan, link, settings, Mode.AUTO, write_down), "planning", group="plan", exclusive=True)
 
     async def _plan(self, link: HostLink, settings: Mapping[str, Value], mode: Mode, persist: bool) -> None:
         from ..config import EMBEDDED
@@ -83,7 +84,7 @@ class Operations:
         """Show the plan that carries the console's drop-in over to a changed unit, or (``release``) removes it."""
         link = self._may_change()
         if link is not None:
-            begin(self._app, self._plan_drop_in(link, release), "planning", group="plan", exclusive=True)
+            begin(self._app, partial(self._plan_drop_in, link, release), "planning", group="plan", exclusive=True)
 
     async def _plan_drop_in(self, link: HostLink, release: bool) -> None:
         from .screens.plan import PlanScreen
@@ -170,7 +171,7 @@ class Operations:
         self._course, self._screen, self._quiet = course, None, quiet
         self._model.busy = word
         self._show_busy()
-        self._worker = begin(self._app, self._operate(course, operate), word, group="operation")
+        self._worker = begin(self._app, partial(self._operate, course, operate), word, group="operation")
         if not quiet:
             self.show()
 

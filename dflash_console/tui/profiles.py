@@ -42,7 +42,7 @@ def save_profile(app: ConsoleApp, name: str) -> None:
         else:
             app.notify(f"Profile {name} saved: {words(settings)}{without}", markup=False)
 
-    begin(app, save(), "saving a profile")
+    begin(app, save, "saving a profile")
 
 
 def choose_profile(app: ConsoleApp) -> None:
@@ -69,7 +69,7 @@ def choose_profile(app: ConsoleApp) -> None:
         for knob, value in (settings or {}).items():
             app.edit(knob, value)
 
-    begin(app, load(), "reading the profiles")
+    begin(app, load, "reading the profiles")
 
 
 def words(settings: Mapping[str, Value]) -> str:

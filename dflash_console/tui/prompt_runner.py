@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.timer import Timer
@@ -63,7 +64,9 @@ class PromptRunner:
         self._run = next(_RUNS)
         self.answers = [Answer(number) for number in range(len(requests))]
         self._heard = dict.fromkeys(range(len(requests)), time.monotonic())
-        self._worker = begin(self._owner, self._send(link, tuple(requests), self._run), "sending prompts", group="prompts")
+        self._worker = begin(
+            self._owner, partial(self._send, link, tuple(requests), self._run), "sending prompts", group="prompts"
+        )
         self._dirty = True
         if self._timer is None:
             self._timer = self._owner.set_interval(REPAINT_S, self._repaint_when_dirty)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.widgets import ContentSwitcher
@@ -36,7 +37,7 @@ def ask_for_unit(app: HostApp, units: tuple[str, ...]) -> None:
 
     def chosen(unit: str | None) -> None:
         if unit is not None and app.fleet is not None:
-            begin(app, open_host(app, host, unit), "opening a host", group="switch", exclusive=True)
+            begin(app, partial(open_host, app, host, unit), "opening a host", group="switch", exclusive=True)
 
     app.push_screen(ChooseScreen("Units", f"{host} has several units. Which one?", units), chosen)
 
@@ -46,4 +47,5 @@ async def open_host(app: HostApp, host: str, unit: str | None = None) -> None:
     fleet = app.fleet
     if fleet is not None:
         await fleet.let_go(host)
-        await app.switch_host(host, lambda: fleet.open(host, unit), unit)
+        # In the console's own turn and to its end: no key and no message finds the old screens gone and the new ones not there.
+        app.call_later(app.switch_host, host, lambda: fleet.open(host, unit), unit)

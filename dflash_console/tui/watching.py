@@ -7,6 +7,7 @@ import contextlib
 import gc
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from . import messages
@@ -51,7 +52,7 @@ class Watching:
                         # Whatever comes next is imported and read after the first snapshot is on the screen.
                         await self.painted.wait()
                         collect_garbage()
-                        begin(self._app, self._look_back(link), "looking back", group="past")
+                        begin(self._app, partial(self._look_back, link), "looking back", group="past")
             except LinkError as error:
                 self._app.post_message(messages.LinkFailed(str(error), source=self))
         finally:
@@ -62,7 +63,7 @@ class Watching:
         if self.link is None:
             self._again.set()
         else:
-            begin(self._app, self._reconnect(self.link), "connecting", group="connect", exclusive=True)
+            begin(self._app, partial(self._reconnect, self.link), "connecting", group="connect", exclusive=True)
 
     async def close(self) -> None:
         """Leave the host; what was asked of it goes on there."""
@@ -114,9 +115,9 @@ class Watching:
             if not await answer:
                 return False
         finally:
-            if screen in self._app.screen_stack and not answer.done():
+            if screen in self._app.screen_stack:
                 # The host was left while the question stood.
-                screen.dismiss(False)
+                screen.withdraw()
         try:
             await error.trust()
         except LinkError as problem:

@@ -6,7 +6,8 @@ else is an error of the console's own: it is told, and reported like one that en
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.worker import Worker
@@ -17,21 +18,27 @@ if TYPE_CHECKING:
 
 
 def begin(
-    owner: App[None] | Widget, work: Awaitable[None], name: str, *, group: str = "default", exclusive: bool = False
+    owner: App[None] | Widget,
+    work: Callable[[], Awaitable[None]],
+    name: str,
+    *,
+    group: str = "default",
+    exclusive: bool = False,
 ) -> Worker[None]:
     """Run ``work`` beside the screens.
 
     Args:
         owner: with whose end the worker ends.
+        work: called when the worker begins; never, where it is cancelled before that.
         name: what is done, in words that can stand in a sentence.
         exclusive: end the other workers of this owner's ``group`` first.
     """
-    return owner.run_worker(_seen(owner, work, name), name=name, group=group, exclusive=exclusive)
+    return owner.run_worker(partial(_seen, owner, work, name), name=name, group=group, exclusive=exclusive)
 
 
-async def _seen(owner: App[None] | Widget, work: Awaitable[None], name: str) -> None:
+async def _seen(owner: App[None] | Widget, work: Callable[[], Awaitable[None]], name: str) -> None:
     try:
-        await work
+        await work()
     except Exception as error:
         from .app import ConsoleApp
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -154,7 +155,7 @@ class ConfigurePane(Pane):
         link = app_of(self).link
         if link is not None and self._model.state is not None and self._model.change:
             self._planned_for = self._model.change
-            begin(self, self._plan(link), "planning", group="preview", exclusive=True)
+            begin(self, partial(self._plan, link), "planning", group="preview", exclusive=True)
 
     async def _plan(self, link: HostLink) -> None:
         from ...plan import Mode

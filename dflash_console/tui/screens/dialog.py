@@ -7,6 +7,7 @@ from typing import ClassVar, TypeVar
 
 from rich.text import Text
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
@@ -27,6 +28,7 @@ class Dialog(ModalScreen[Result]):
     def __init__(self, title: str) -> None:
         super().__init__()
         self._dialog_title = title
+        self._withdrawn = False
 
     def compose(self) -> ComposeResult:
         box = Vertical(classes="dialog")
@@ -38,6 +40,19 @@ class Dialog(ModalScreen[Result]):
     def compose_body(self) -> ComposeResult:
         """The widgets inside the frame."""
         yield Static("")
+
+    def dismiss(self, result: Result | None = None) -> AwaitComplete:
+        """Close it with an answer; once. What was on its way meanwhile, a second enter for one, closes nothing else."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()
+
+    def withdraw(self) -> None:
+        """Nobody waits for the answer any more: close it, at once or when nothing lies over it."""
+        self._withdrawn = True
+        self.dismiss(None)
+
+    def on_screen_resume(self) -> None:
+        if self._withdrawn:
+            self.dismiss(None)
 
     def action_leave(self) -> None:
         self.dismiss(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -76,7 +77,7 @@ class HostsPane(Pane):
         from ..switching import open_host
 
         # A worker of the application: this pane is gone when it ends.
-        begin(app, open_host(app, view.name), "opening a host", group="switch", exclusive=True)
+        begin(app, partial(open_host, app, view.name), "opening a host", group="switch", exclusive=True)
 
     async def on_host_table_picked(self, message: HostTable.Picked) -> None:
         message.stop()
@@ -91,7 +92,7 @@ class HostsPane(Pane):
 
     def _added(self, host: NewHost | None) -> None:
         if host is not None:
-            begin(self, self._add(host), "adding a host", group="hosts")
+            begin(self, partial(self._add, host), "adding a host", group="hosts")
 
     async def _add(self, host: NewHost) -> None:
         app = app_of(self)
@@ -122,7 +123,7 @@ class HostsPane(Pane):
         )
 
     def _removed(self, name: str) -> None:
-        begin(self, self._remove(name), "removing a host", group="hosts")
+        begin(self, partial(self._remove, name), "removing a host", group="hosts")
 
     async def _remove(self, name: str) -> None:
         app = app_of(self)

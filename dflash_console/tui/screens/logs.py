@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -113,7 +114,7 @@ class LogsPane(Pane):
         self._try_at = None
         self._book.clear()
         self.view.start_anew()
-        self._worker = begin(self, self._follow(link, self._generation, self._this_start), "following the log")
+        self._worker = begin(self, partial(self._follow, link, self._generation, self._this_start), "following the log")
         self._titles()
 
     async def _follow(self, link: HostLink, generation: int, this_start: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -107,7 +108,7 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
         self._plan_again(Mode.HOT if self._restart else Mode.RESTART)
 
     def _plan_again(self, mode: Mode) -> None:
-        begin(self, self._make(mode), "planning again", exclusive=True)
+        begin(self, partial(self._make, mode), "planning again", exclusive=True)
 
     async def _make(self, mode: Mode) -> None:
         if self._again is None:

@@ -76,4 +76,4 @@ def open_tree(app: ConsoleApp) -> None:
         else:
             app.notify("No verify is recorded yet: send a prompt from the playground first.", severity="warning")
 
-    begin(app, fetch(), "reading a verify", group="tree", exclusive=True)
+    begin(app, fetch, "reading a verify", group="tree", exclusive=True)
