@@ -9,6 +9,11 @@ from .evidence.gpu_faults import GpuFault, Grade, row_faults
 from .evidence.gpu_holders import GpuHolder, Owner, RankCount, count_ranks, ranks_asked
 from .state import HostState, RunState
 
+OTHERS = "others'"
+"""Stands for what uses a GPU that the unit does not use."""
+STRANGERS = 3
+"""Processes that one sentence names."""
+
 
 @dataclass(frozen=True)
 class GpuLine:
@@ -24,6 +29,11 @@ class GpuLine:
         """Names of the unit's ranks on it."""
         names = (holder.rank for holder in self.holders if holder.ours)
         return tuple(dict.fromkeys(name for name in names if name))
+
+    @property
+    def on_it(self) -> str:
+        """What uses it where it has no fault: the unit's ranks, or somebody else; empty when nothing does."""
+        return " ".join(self.ranks) or (OTHERS if self.holders else "")
 
     @property
     def grade(self) -> Grade | None:
@@ -78,18 +88,14 @@ def gpu_report(state: HostState) -> GpuReport:
     lines = []
     for row in rows:
         here = tuple(holder for holder in holders if row.uuid and holder.process.gpu_uuid == row.uuid)
-        faults = [*row_faults(row), *(_stranger(holder, row.called) for holder in strangers if holder in here)]
+        faults = [*row_faults(row), *_stranger([holder for holder in strangers if holder in here], row.called)]
         if row in without:
             faults.append(_no_rank(row))
         faults.sort(key=lambda fault: fault.grade is not Grade.BAD)
         lines.append(GpuLine(row, here, tuple(faults)))
     known = {row.uuid for row in rows}
     elsewhere = [holder for holder in strangers if holder.process.gpu_uuid not in known]
-    return GpuReport(
-        tuple(lines),
-        ranks,
-        (*_missing(rows, ranks, asked), *(_stranger(holder, f"on {holder.process.gpu_uuid}") for holder in elsewhere)),
-    )
+    return GpuReport(tuple(lines), ranks, (*_missing(rows, ranks, asked), *_stranger(elsewhere, "a part of a GPU")))
 
 
 def asked_ranks(state: HostState) -> int | None:
@@ -147,10 +153,22 @@ def _no_rank(row: GpuRow) -> GpuFault:
 
 
 def _strangers(holders: tuple[GpuHolder, ...]) -> list[GpuHolder]:
-    """Processes of others. What cannot be seen counts where the unit's own are seen: then it is no container's view."""
-    seen = any(holder.ours for holder in holders)
-    return [holder for holder in holders if holder.owner is Owner.OTHER or (seen and holder.owner is Owner.UNKNOWN)]
+    """Processes of others that are in the unit's way: on the GPUs that it uses, or anywhere while it uses none.
+
+    What cannot be seen counts where the unit's own are seen: then it is no container's view.
+    """
+    used = {holder.process.gpu_uuid for holder in holders if holder.ours}
+    others = [holder for holder in holders if holder.owner is Owner.OTHER or (used and holder.owner is Owner.UNKNOWN)]
+    return [holder for holder in others if not used or holder.process.gpu_uuid in used]
 
 
-def _stranger(holder: GpuHolder, where: str) -> GpuFault:
-    return GpuFault(Grade.CAUTION, "stranger", f"{where}: {holder.words}, is not this unit's")
+def _stranger(holders: list[GpuHolder], where: str) -> list[GpuFault]:
+    """One fault for all of them: another server may have a dozen processes there."""
+    if not holders:
+        return []
+    said = "; ".join(holder.words for holder in holders[:STRANGERS])
+    if len(holders) == 1:
+        return [GpuFault(Grade.CAUTION, "stranger", f"{where}: {said}, is not this unit's")]
+    more = f"; and {len(holders) - STRANGERS} more" if len(holders) > STRANGERS else ""
+    short = f"{len(holders)} others" if len(holders) < 100 else ">99 other"
+    return [GpuFault(Grade.CAUTION, short, f"{where}: {len(holders)} processes are not this unit's: {said}{more}")]

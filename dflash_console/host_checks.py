@@ -10,7 +10,7 @@ from .doctor import Check, CheckStatus
 from .evidence.command import EngineCommand, find_engine
 from .evidence.gpu_faults import Grade
 from .evidence.terminal_text import clean_line
-from .gpu_report import gpu_report
+from .gpu_report import OTHERS, gpu_report
 from .hosts.gpus import NoGpuTool, Owner, read_gpus, read_holders
 from .hosts.proc_table import read_processes
 from .hosts.service import RunState
@@ -116,7 +116,9 @@ def judge_gpus(state: HostState) -> Check:
         grave = any(fault.grade is Grade.BAD for fault in report.faults)
         return Check("GPUs", CheckStatus.FAILED if grave else CheckStatus.WARNING, f"{report.kinds}. {_listed(said, '. ')}")
     ranks = f", {report.ranks.words}" if report.ranks is not None and report.ranks.seen is not None else ""
-    return Check("GPUs", CheckStatus.OK, f"{report.kinds}{ranks}, no strangers hold GPU memory")
+    elsewhere = sum(line.on_it == OTHERS for line in report.lines)
+    strangers = f"others hold memory of {elsewhere} that it does not use" if elsewhere else "no strangers hold GPU memory"
+    return Check("GPUs", CheckStatus.OK, f"{report.kinds}{ranks}, {strangers}")
 
 
 def _listed(words: Sequence[str], separator: str = "; ") -> str:

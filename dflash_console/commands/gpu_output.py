@@ -83,7 +83,7 @@ def _cells(line: GpuLine) -> list[str | Cell]:
     mark = Cell(line.grade.value if line.grade is not None else "", tone)
     if row.lost:
         return [index, mark, *(f"{UNKNOWN:>{cells}}" for cells in (3, 5, 3, 3)), Cell("cannot be reached", tone)]
-    on_it = [*line.ranks, *(fault.short for fault in line.faults)]
+    on_it = filter(None, [line.on_it if line.ranks or not line.faults else "", *(fault.short for fault in line.faults)])
     return [
         index,
         mark,

@@ -64,7 +64,7 @@ def _faults(row: GpuRow) -> Iterator[GpuFault]:
         yield GpuFault(
             Grade.CAUTION,
             "slowed" if row.temperature is None else f"slow {row.temperature:.0f}°",
-            f"{row.called} is slowed down ({', '.join(row.slowed)}{hot}); the other ranks wait for it: check cooling and power",
+            f"{row.called} is slowed down ({', '.join(row.slowed)}{hot}), as is each rank that works with it: check cooling, power",
         )
     if row.mig:
         yield GpuFault(

@@ -70,7 +70,8 @@ TOPICS: dict[str, Topic] = {
     "gpu": Topic(
         "GPUs",
         "As nvidia-smi on the host reports them: utilisation, memory in use, power and temperature of each; the title has the "
-        "kind, and the memory of each where all have the same. TP0, TP1 …: the server's rank on it.\n\n"
+        "kind, and the memory of each where all have the same. TP0, TP1 …: the server's rank on it; others': a GPU that it does "
+        "not use and others do.\n\n"
         "✗ a GPU that cannot do its part: lost (the driver cannot reach it), reset (it requires one), ECC 3 (uncorrected memory "
         "errors since the driver was loaded), no rank (the server's rank on it is gone).\n"
         "! one to look at: slow 94° (slowed down by heat or the power supply; the power cap is in order), stranger (a process "

@@ -13,7 +13,8 @@ from dflash_console.commands.output import Output
 from dflash_console.doctor import CheckStatus
 from dflash_console.drift import DriftKind, drift_items, truth_table
 from dflash_console.evidence.gpu_faults import Grade
-from dflash_console.evidence.gpu_holders import Owner
+from dflash_console.evidence.gpu_holders import GpuHolder, Owner
+from dflash_console.evidence.server import ServerInfo
 from dflash_console.gpu_report import gpu_report
 from dflash_console.host_checks import judge_gpus
 from dflash_console.state import Aged, HostState
@@ -114,6 +115,36 @@ def test_what_cannot_be_seen_is_a_stranger_only_where_the_units_own_processes_ar
     assert gpu_report(replace(seen(), gpu_holders=Aged(hidden, 0.0))).faults == ()
     left = (*holders("apps-eight-ranks"), replace(hidden[0], process=replace(hidden[0].process, pid=9)))
     assert [fault.short for fault in gpu_report(replace(seen(), gpu_holders=Aged(left, 0.0))).faults] == ["stranger"]
+
+
+def on_four(*more: GpuHolder) -> HostState:
+    """The unit has four ranks on eight GPUs, another server has the rest."""
+    ranks = holders("apps-eight-ranks")
+    others = tuple(replace(holder, owner=Owner.OTHER, words="pid 7 (other)") for holder in ranks[4:])
+    found = replace(seen(), gpu_holders=Aged((*ranks[:4], *others, *more), 0.0))
+    return replace(found, server=Aged(ServerInfo(version="0.5.17", fields={"tp_size": 4}), 0.0))
+
+
+def test_who_uses_gpus_that_the_unit_does_not_use_is_no_matter() -> None:
+    report = gpu_report(on_four())
+    assert report.faults == ()
+    assert [line.on_it for line in report.lines] == ["TP0", "TP1", "TP2", "TP3", *["others'"] * 4]
+    assert judge_gpus(on_four()).message.endswith("4 of 4 ranks, others hold memory of 4 that it does not use")
+
+
+def test_before_a_start_everybody_is_in_the_way() -> None:
+    others = tuple(replace(holder, owner=Owner.OTHER) for holder in holders("apps-eight-ranks"))
+    report = gpu_report(replace(seen(), gpu_holders=Aged(others, 0.0)))
+    assert [fault.short for line in report.lines for fault in line.faults] == ["stranger"] * 8
+
+
+def test_another_servers_dozen_processes_on_a_gpu_are_one_fault() -> None:
+    here = holders("apps-eight-ranks")[0]
+    crowd = tuple(replace(here, owner=Owner.OTHER, words=f"pid {pid} (other)") for pid in range(12))
+    (fault,) = gpu_report(on_four(*crowd)).lines[0].faults
+    assert fault.short == "12 others"
+    assert fault.words == ("GPU 0: 12 processes are not this unit's: pid 0 (other); pid 1 (other); pid 2 (other); and 9 more")
+    assert "TP0, 12 others" in printed(on_four(*crowd))
 
 
 def test_leftovers_on_the_gpus_of_a_stopped_server_are_named_by_the_doctor() -> None:

@@ -116,7 +116,7 @@ class GpuPanel(Panel):
         text.append("?" if row.index is None else str(row.index), style="bold")
         roomy = width >= ROOMY
         text.append(f"{' ' if roomy else ''}{fault.grade.value if fault is not None else ' '}", style=f"bold {colour}".strip())
-        last = [fault.short for fault in line.faults] or list(line.ranks)
+        last = [fault.short for fault in line.faults] or [line.on_it]
         if row.lost:
             text.append(f" cannot be reached{f': {row.lost}' if roomy else ''}", style=colour)
         elif roomy:
@@ -127,8 +127,8 @@ class GpuPanel(Panel):
             # A fault takes the place of power and temperature: those are what is wrong, or do not matter then.
             figures = f" {_whole(row.power, 'W', 4)} {_whole(row.temperature, '°', 4)}"
             text.append(f" {_fitting(last, len(figures))}" if fault is not None else figures, style=colour)
-            rank = f" {' '.join(line.ranks)}" if fault is None and line.ranks else ""
-            text.append(rank if text.cell_len + len(rank) <= width else "", style="dim")
+            on_it = f" {line.on_it}" if fault is None and line.on_it else ""
+            text.append(on_it if text.cell_len + len(on_it) <= width else "", style="dim")
         text.truncate(width, overflow="ellipsis")
         return text
 
