@@ -60,11 +60,11 @@ def _faults(row: GpuRow) -> Iterator[GpuFault]:
             f"{row.called} has {errors} since the driver was loaded: drain it and reset it",
         )
     if row.slowed:
-        hot = "" if row.temperature is None else f", {row.temperature:.0f} °C"
+        why = ", ".join((*row.slowed, *([] if row.temperature is None else [f"{row.temperature:.0f} °C"])))
         yield GpuFault(
             Grade.CAUTION,
             "slowed" if row.temperature is None else f"slow {row.temperature:.0f}°",
-            f"{row.called} is slowed down ({', '.join(row.slowed)}{hot}), as is each rank that works with it: check cooling, power",
+            f"{row.called} is slowed down ({why}), as is each rank that works with it: check cooling and power",
         )
     if row.mig:
         yield GpuFault(
