@@ -1,5 +1,5 @@
-"""The doctor of a host with eight GPUs, one of which is bad: the others count, and it is named. Rows are derived from one recorded
-H200."""
+"""The doctor of a host with eight GPUs, one of which is bad: the others count, and it is named. Rows are derived from a recorded
+one of a single H200."""
 
 from __future__ import annotations
 
