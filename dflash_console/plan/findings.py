@@ -241,12 +241,14 @@ def _survey(case: Case) -> Iterator[Finding]:
         yield _warning("unit_remark", f"the service manager says of the unit as it is: {remark}")
     if case.survey.port_taken:
         holder = f"held by {case.survey.port_holder}" if case.survey.port_holder else "in use by another program"
-        if _may_move(case):
-            yield _info(
-                "port_moves", f"the port is {holder}: the engine gets the next one that is free, and its file will say so"
-            )
+        if _may_move(case) and not case.writes:
+            said = f"the port is {holder}: the engine gets the next one that is free, and its file will say so"
+            yield _info("port_moves", said)
         else:
-            yield _error("port_busy", f"the port is {holder}: the engine could not listen; end that, or choose another --port")
+            # A change's files have to stay as they were written, or it could not be rolled back.
+            first = ", or start it before the change, which takes the next port that is free" if _may_move(case) else ""
+            said = f"the port is {holder}: the engine could not listen; end that, or choose another --port{first}"
+            yield _error("port_busy", said)
     yield from _gpus(case)
     if strangers := case.survey.gpu_strangers:
         more = f"; and {len(strangers) - GPU_LISTED} more" if len(strangers) > GPU_LISTED else ""
@@ -255,10 +257,10 @@ def _survey(case: Case) -> Iterator[Finding]:
 
 
 def _may_move(case: Case) -> bool:
-    """Whether a start takes another port by itself: the console chose this one, and nothing is written that has to stay so."""
+    """Whether a start by itself takes another port: the console chose this one, and nothing runs that is to stay where it is."""
     config = case.state.config.value if case.state.config is not None else None
     ended = case.state.service is not None and case.state.service.value.state in (RunState.STOPPED, RunState.FAILED)
-    return ended and config is not None and config.chosen_port is not None and not case.writes
+    return ended and config is not None and config.chosen_port is not None
 
 
 def _gpus(case: Case) -> Iterator[Finding]:

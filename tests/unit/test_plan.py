@@ -414,7 +414,9 @@ def test_a_port_that_the_console_chose_is_left_to_who_has_it_by_a_start_alone(
     made = plan(known, wanted, Mode.RESTART, Survey(drafter=drafter(), port_taken=True, port_holder="pid 7 (nc)"))
     assert codes(made, Severity.ERROR) == (set() if moves else {"port_busy"})
     assert ("port_moves" in codes(made, Severity.INFO)) is moves
-    assert any("held by pid 7 (nc)" in finding.message for finding in made.findings)
+    (said,) = (finding.message for finding in made.findings if finding.code in ("port_busy", "port_moves"))
+    assert "held by pid 7 (nc)" in said
+    assert ("start it before the change" in said) is (chosen is not None and not running and bool(wanted))
 
 
 def test_who_holds_the_port_or_the_gpus_memory_is_named() -> None:
