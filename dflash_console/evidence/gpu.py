@@ -20,6 +20,8 @@ BASIC_QUERY = ("index", "uuid", "name", "utilization.gpu", "memory.used", "memor
 QUERY = (*BASIC_QUERY, "clocks_throttle_reasons.active", "ecc.errors.uncorrected.volatile.total", "mig.mode.current")
 """All columns that are asked for. Newer drivers take ``clocks_throttle_reasons`` too, and call it ``clocks_event_reasons`` in the
 header (seen: driver 580)."""
+QUERIES = (QUERY, tuple(name.replace("_throttle_", "_event_") for name in QUERY), BASIC_QUERY)
+"""Asked in this order until the driver knows all the columns: it refuses the whole for one that it does not know."""
 APPS_QUERY = ("pid", "process_name", "gpu_uuid", "used_gpu_memory")
 
 _NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:\s*(?:%|[A-Za-z]+))?$")

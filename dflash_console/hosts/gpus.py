@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from engine_launch.spec.nvidia_smi import REFUSED
 
 from ..evidence.command import find_engine
-from ..evidence.gpu import APPS_QUERY, BASIC_QUERY, QUERY, GpuProcess, GpuRow, parse_compute_apps, parse_gpus
+from ..evidence.gpu import APPS_QUERY, QUERIES, GpuProcess, GpuRow, parse_compute_apps, parse_gpus
 from ..evidence.gpu_holders import GpuHolder as GpuHolder
 from ..evidence.gpu_holders import Owner as Owner
 from .proc_table import ProcessTable, read_processes
@@ -28,11 +29,12 @@ async def read_gpus(transport: Transport) -> tuple[GpuRow, ...]:
         NoGpuTool: there is no ``nvidia-smi``.
         HostError: it fails or hangs; its own words are in the message.
     """
-    try:
-        return parse_gpus(await _ask(transport, f"--query-gpu={','.join(QUERY)}"))
-    except _Refused:
-        # An older driver than these columns: without them what is slowed down or has memory errors is not known.
-        return parse_gpus(await _ask(transport, f"--query-gpu={','.join(BASIC_QUERY)}"))
+    *more, last = QUERIES
+    for columns in more:
+        with contextlib.suppress(_Refused):
+            return parse_gpus(await _ask(transport, f"--query-gpu={','.join(columns)}"))
+    # An older driver than these columns: without them what is slowed down or has memory errors is not known.
+    return parse_gpus(await _ask(transport, f"--query-gpu={','.join(last)}"))
 
 
 async def read_holders(transport: Transport, main_pid: int | None, unit: str = "") -> tuple[GpuHolder, ...]:

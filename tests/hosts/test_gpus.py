@@ -61,6 +61,14 @@ async def test_an_older_driver_is_asked_for_the_columns_that_it_has(tool: Tool) 
     assert (row.index, row.power, row.ecc_errors, row.slowed) == (0, 612.4, None, ())
 
 
+async def test_a_driver_that_knows_the_reasons_of_a_slowdown_by_their_new_name_alone_tells_them(tool: Tool) -> None:
+    refusal = 'Field "clocks_throttle_reasons.active" is not a valid field to query.'
+    row = f"{ROW}, 0x0000000000000040, 0, Disabled"
+    tool.does(f"case \"$1\" in\n*throttle*) echo '{refusal}'; echo; exit 2;;\n*) echo '{row}';;\nesac")
+    (found,) = await read_gpus(LocalTransport())
+    assert (found.slowed, found.ecc_errors, found.mig) == (("hardware thermal slowdown",), 0, False)
+
+
 async def test_one_lost_gpu_that_hides_the_others_is_a_failure_and_not_a_host_with_one_gpu(tool: Tool) -> None:
     tool.does(f"echo '{LOST}'; exit 15")
     with pytest.raises(HostError, match="Unable to determine the device handle"):
