@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import unicodedata
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -77,8 +78,8 @@ def uneasy_console(rng: random.Random, folder: Path) -> tuple[Console, list[Unea
         return link(on_host("gpu-a"))
 
     fleet = a_fleet()
-    fleet.links = dict.fromkeys(("gpu-a", "gpu-b", "gpu-c", "gpu-d"), open_another)
-    fleet.links["embedded"] = lambda unit: link()
+    # Any name: keys can add hosts.
+    fleet.links = defaultdict(lambda: open_another, {"embedded": lambda unit: link()})
     settings = ConsoleSettings(exports=folder / "exports")
     return Console(open_link, settings, clock=STOPPED_CLOCK, host="embedded", fleet=fleet), links
 
