@@ -95,12 +95,13 @@ class Keyboard:
     def press(self, key: str) -> None:
         """Press a key; does not wait."""
         self.pressed.append(key)
-        assert self._app._driver is not None
-        self._app._driver.send_message(key_event(key))
+        self._app.post_message(key_event(key))
 
     async def settled(self) -> None:
         """Wait until the top of the stack is alive, laid out and painted. Paints nothing itself, as a pilot's pause would."""
-        await until(self._quiet, f"an end of {self.pressed}", SETTLE_S)
+        for _ in range(3):  # a key may be on its way from one widget to the next
+            await until(self._quiet, f"an end of {self.pressed}", SETTLE_S)
+            await asyncio.sleep(0.01)
         try:
             await until(self._right, "", SETTLE_S)
         except AssertionError:
