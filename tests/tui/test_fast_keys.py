@@ -11,6 +11,7 @@ from dflash_console.tui.app import ConsoleApp
 from dflash_console.tui.fleet import HostView
 from dflash_console.tui.palette import Palette
 from dflash_console.tui.screens.add_host import AddHostScreen
+from dflash_console.tui.screens.choose import ChooseScreen
 from dflash_console.tui.screens.confirm import ConfirmScreen
 from dflash_console.tui.screens.help import ExplainScreen, HelpScreen
 from dflash_console.tui.screens.host_key import HostKeyScreen
@@ -139,3 +140,13 @@ async def test_work_that_is_cancelled_before_it_begins_is_never_called(make_app:
         assert not called
         await begin(app, work, "working").wait()
         assert called
+
+
+async def test_a_dialog_that_is_closed_as_it_opens_has_nothing_to_write_on(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        for _ in range(5):
+            app.push_screen(ChooseScreen("Units", "Which one?", ("a.service", "b.service")))
+            app.screen.dismiss(None)
+            await pilot.pause()
+        assert len(app.screen_stack) == 1

@@ -45,6 +45,8 @@ class AddHostScreen(Dialog[NewHost]):
         )
 
     def on_mount(self) -> None:
+        if not self.has_parts:
+            return
         self.query_one("#host-address", Input).focus()
 
     def action_step(self, by: int) -> None:

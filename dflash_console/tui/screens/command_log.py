@@ -54,6 +54,8 @@ class CommandLogScreen(Dialog[None]):
         yield ScrollText(Text(), id="commands")
 
     def on_mount(self) -> None:
+        if not self.has_parts:
+            return
         self.set_interval(1.0, self._repaint)
         self._repaint()
         # Again when the width is known.

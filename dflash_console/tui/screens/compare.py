@@ -45,6 +45,8 @@ class CompareScreen(Dialog[None]):
             yield Static("", markup=False, classes="compared")
 
     def on_mount(self) -> None:
+        if not self.has_parts:
+            return
         self.query_one("#compare-texts").focus()
         self._repaint()
 

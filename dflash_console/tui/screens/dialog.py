@@ -41,6 +41,11 @@ class Dialog(ModalScreen[Result]):
         """The widgets inside the frame."""
         yield Static("")
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether its widgets are there; they never come where it was closed as it opened, and it is mounted all the same."""
+        return bool(self.query(KeyLine))
+
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         """Close it with an answer; once. What was on its way meanwhile, a second enter for one, closes nothing else."""
         return super().dismiss(result) if self.is_active else AwaitComplete()
@@ -90,6 +95,8 @@ class PickDialog(Dialog[Result]):
         return Text()
 
     def _repaint(self) -> None:
+        if not self.has_parts:
+            return
         text = self.heading()
         for name in self._names:
             chosen = name == self.picked

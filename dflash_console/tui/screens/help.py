@@ -35,6 +35,8 @@ class HelpScreen(Dialog[None]):
         yield ScrollText(Text(), id="keys")
 
     def on_mount(self) -> None:
+        if not self.has_parts:
+            return
         self.query_one(ScrollText).show_text(keys_text(self._keys, names=self.app.size.width >= ROOMY))
 
 

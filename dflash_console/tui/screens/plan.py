@@ -121,6 +121,8 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
         self.refresh_bindings()
 
     def _repaint(self) -> None:
+        if not self.has_parts:
+            return
         variables = self.app.theme_variables
         how = Text(" ")
         how.append("restart" if self._restart else "now, without a restart", style=f"bold {variables.get('accent', '')}")

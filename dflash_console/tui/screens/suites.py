@@ -56,6 +56,8 @@ class SuiteScreen(Dialog[str]):
         yield field
 
     def on_mount(self) -> None:
+        if not self.has_parts:
+            return
         self._repaint()
         self.query_one(ScrollText).focus()
 

@@ -37,6 +37,8 @@ class TreeScreen(Dialog[None]):
         yield ScrollText(Text(), id="tree")
 
     def on_mount(self) -> None:
+        if not self.has_parts:
+            return
         self._repaint()
 
     def action_step(self, by: int) -> None:
