@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .config import EMBEDDED, HostEntry, load_config, set_value
+from .config import EMBEDDED, HostEntry, load_config
+from .config_edit import set_value
 from .hosts.ssh_destination import BadDestination, parse_destination
 
 

@@ -14,7 +14,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ..config import load_config, save_profile
+from ..config import load_config
+from ..config_edit import save_profile
 from ..history import MarkKind
 from ..hosts.transport import HostError
 from ..knobs import KnobError, Value

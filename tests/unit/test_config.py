@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_console.config import Config, FirstLook, first_look, load_config, parse_config, save_profile, set_value
+from dflash_console.config import Config, FirstLook, first_look, load_config, parse_config
+from dflash_console.config_edit import save_profile, set_value
 from dflash_console.knobs import OFF, KnobError
 
 GOOD = """\
