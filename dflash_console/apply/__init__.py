@@ -2,12 +2,13 @@
 
 from .audit import audit_lines
 from .confirmed import ConfirmedConfig, ConfirmedStore
-from .control import restart_service, roll_back, start_service, stop_service
+from .control import restart_service, start_service, stop_service
 from .edited import plan_rebase, plan_release
 from .engine import apply_plan
 from .journal import PendingOperation, pending_operations
 from .pending import discard, resume, roll_back_operation
 from .records import ApplyResult, OnEvent, Stage, StageEvent, StageStatus, Timeouts, Verdict
+from .rollback import roll_back
 
 __all__ = [
     "ApplyResult",

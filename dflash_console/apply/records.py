@@ -98,6 +98,11 @@ class ApplyResult:
     rollback: ApplyResult | None = None
     seconds: float = 0.0
 
+    @classmethod
+    def not_begun(cls, verdict: Verdict, reason: str, invocation_id: str | None = None) -> ApplyResult:
+        """The answer to what is refused or needs no doing, given before there is an operation."""
+        return cls(False, verdict, reason, "", Mode.RESTART, (), invocation_id)
+
     @property
     def good(self) -> bool:
         """What was asked for is so: it was done and confirmed, or needed no doing."""

@@ -1,0 +1,71 @@
+"""Roll back as the user asks for it: to the configuration of before, and how that is chosen.
+
+What an operation that fails takes back of itself is in :mod:`~dflash_console.apply.revert`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..drift import DriftKind, truth_table
+from ..effective import UNGIVEN
+from ..evidence.file_edits import texts_digest
+from ..plan import Change, Mode
+from ..session import HostSession
+from .asked import asked_changes, dialect_of
+from .confirmed import ConfirmedStore
+from .earlier import way_back
+from .edited import plan_rollback
+from .engine import apply_plan
+from .records import ApplyResult, OnEvent, Timeouts, Verdict
+
+
+async def roll_back(
+    session: HostSession, *, on_event: OnEvent | None = None, why: str = "", timeouts: Timeouts | None = None
+) -> ApplyResult:
+    """Go back to the last confirmed configuration that is not the one that runs confirmed now, or, when what is written was never
+    confirmed, to what was there before.
+
+    A change of the running engine that was never written down is taken back without a restart, if what is written is the
+    confirmed configuration; otherwise the file has to go back, and with it the running engine.
+
+    Raises:
+        PlanError: the configuration cannot be read.
+    """
+    hot = await _hot_drift(session) if await _written_is_confirmed(session) else None
+    if hot is not None:
+        plan = await session.plan(hot)
+        if not plan.blocked:
+            result = await apply_plan(session, plan, on_event=on_event, why=why, what="rollback", timeouts=timeouts)
+            return replace(result, rolled_back=result.confirmed)
+    back = await way_back(session)
+    if back is None:
+        return ApplyResult.not_begun(Verdict.REFUSED, "there is no earlier configuration to go back to")
+    plan = await plan_rollback(session, back)
+    result = await apply_plan(
+        session, plan, rollback_on_failure=False, drain=False, on_event=on_event, why=why, what="rollback", timeouts=timeouts
+    )
+    if result.confirmed:
+        return replace(result, rolled_back=True)
+    changed = any(stage.name == "restart" for stage in result.stages)
+    return replace(result, verdict=Verdict.ROLLBACK_FAILED) if changed and result.verdict is not Verdict.UNKNOWN else result
+
+
+async def _written_is_confirmed(session: HostSession) -> bool:
+    """Whether the configuration file is the newest confirmed one, or none was ever confirmed."""
+    written = texts_digest(session.service.restorable(await session.service.configuration()))
+    records = await ConfirmedStore(session.transport, session.service).records()
+    return not records or records[0].digest == written
+
+
+async def _hot_drift(session: HostSession) -> Change | None:
+    """The change that takes back what was changed while running and not written down."""
+    state = await session.watcher.refresh()
+    rows = [row for row in truth_table(state).rows if row.kind is DriftKind.HOT_NOT_WRITTEN]
+    if not rows or state.config is None:
+        return None
+    command = state.config.value.command
+    asked = {change.knob: change.new for change in asked_changes(command, command, dialect_of(session))}
+    settings = {row.knob: asked.get(row.knob, UNGIVEN.get(row.knob)) for row in rows}
+    # A value that the engine chose itself at start is not known here; only a restart brings it back.
+    return None if None in settings.values() else Change(settings, Mode.HOT)
