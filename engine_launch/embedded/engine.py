@@ -22,7 +22,7 @@ from engine_launch.embedded.drafter import Drafter
 from engine_launch.embedded.events import CostsMeasured, DecodeBatch, EngineLog, FirstVerify, PrefillBatch, SettingChange
 from engine_launch.embedded.hot_settings import apply_change
 from engine_launch.embedded.prefix_cache import PrefixCache
-from engine_launch.embedded.prefix_sharing import awaited, entry_of
+from engine_launch.embedded.prefix_sharing import begin_prompts
 from engine_launch.embedded.request import RequestState
 from engine_launch.embedded.rounds import RoundResult, Rounds
 from engine_launch.embedded.sampling import Sampler
@@ -269,37 +269,9 @@ class EmbeddedEngine:
             state.admitted()
             self._running.append(state)
 
-    def _begin_prompts(self) -> dict[str, int]:
-        """Let requests take over beginnings that others have, or wait for those that others are about to have.
-
-        Returns where the chunk of a request that others wait for has to end, by request id.
-        """
-        ends: dict[str, int] = {}
-        for index, state in enumerate(self._running):
-            if state.begun or state.kv is None:
-                continue
-            if not self._prefixes.enabled:
-                state.begun = True
-                continue
-            prompt = state.request.input_ids
-            answering = [entry_of(other) for other in self._running if not other.prompt_left]
-            match = self._prefixes.find(prompt, state.draft, answering)
-            wait = awaited(state, self._running[:index], match.length if match else 0)
-            if wait is not None:
-                rid = wait.leader.rid
-                ends[rid] = min(ends.get(rid, wait.length), wait.length)
-                continue
-            begun = [entry_of(other) for other in self._running if other.prefilled]
-            match = self._prefixes.find(prompt, state.draft, begun)
-            state.begun = True
-            if match is not None:
-                match.copy_to(state.kv, state.draft)
-                state.reused(match.length)
-        return ends
-
     def _prefill_step(self) -> None:
         """Run at most one chunk of prompt tokens, over as many waiting requests as it holds."""
-        ends = self._begin_prompts()
+        ends = begin_prompts(self._running, self._prefixes)
         room = self.limits.chunked_prefill_size
         states: list[RequestState] = []
         chunks: list[int] = []

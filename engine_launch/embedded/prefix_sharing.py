@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine_launch.embedded.prefix_cache import PrefixEntry, shared_length
+from engine_launch.embedded.prefix_cache import PrefixCache, PrefixEntry, shared_length
 from engine_launch.embedded.request import RequestState
 
 WORTH_WAITING = 64
@@ -18,7 +18,7 @@ WORTH_WAITING = 64
 
 
 @dataclass(frozen=True)
-class Awaited:
+class _Awaited:
     """What a request waits for."""
 
     leader: RequestState
@@ -26,7 +26,41 @@ class Awaited:
     """Tokens that both begin with: the leader's next chunk must not go beyond."""
 
 
-def entry_of(state: RequestState) -> PrefixEntry:
+def begin_prompts(running: Sequence[RequestState], prefixes: PrefixCache) -> dict[str, int]:
+    """Let requests take over beginnings that others have, or wait for those that others are about to have.
+
+    Args:
+        running: all admitted requests, in the order of admission.
+        prefixes: what answered requests left.
+
+    Returns:
+        Where the chunk of a request that others wait for has to end, in tokens of its prompt, by request id.
+    """
+    ends: dict[str, int] = {}
+    for index, state in enumerate(running):
+        if state.begun or state.kv is None:
+            continue
+        if not prefixes.enabled:
+            state.begun = True
+            continue
+        prompt = state.request.input_ids
+        answering = [_entry_of(other) for other in running if not other.prompt_left]
+        match = prefixes.find(prompt, state.draft, answering)
+        wait = _awaited(state, running[:index], match.length if match else 0)
+        if wait is not None:
+            rid = wait.leader.rid
+            ends[rid] = min(ends.get(rid, wait.length), wait.length)
+            continue
+        begun = [_entry_of(other) for other in running if other.prefilled]
+        match = prefixes.find(prompt, state.draft, begun)
+        state.begun = True
+        if match is not None:
+            match.copy_to(state.kv, state.draft)
+            state.reused(match.length)
+    return ends
+
+
+def _entry_of(state: RequestState) -> PrefixEntry:
     """What a running request has computed so far; to be copied from at once, since the request goes on.
 
     Raises:
@@ -41,13 +75,13 @@ def entry_of(state: RequestState) -> PrefixEntry:
     return PrefixEntry(tokens, state.kv, drafts, 0)
 
 
-def awaited(state: RequestState, earlier: Sequence[RequestState], cached: int) -> Awaited | None:
+def _awaited(state: RequestState, earlier: Sequence[RequestState], cached: int) -> _Awaited | None:
     """Which of ``earlier`` a request had better wait for that could take over ``cached`` tokens from elsewhere."""
-    best: Awaited | None = None
+    best: _Awaited | None = None
     prompt = state.request.input_ids
     for leader in earlier:
         length = min(shared_length(prompt, leader.request.input_ids), len(prompt) - 1)
         least = cached + WORTH_WAITING if best is None else best.length + 1
         if leader.prompt_left and length > leader.prefilled and length >= least:
-            best = Awaited(leader, length)
+            best = _Awaited(leader, length)
     return best
