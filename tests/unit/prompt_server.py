@@ -9,9 +9,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from dflash_console.load.request import Message, PromptRequest, Role
+
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 STREAMS = FIXTURES / "streams"
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nConnection: close\r\n\r\n"
+FULL_TURN = PromptRequest(
+    (Message(Role.SYSTEM, "be short"), Message(Role.USER, "hello")),
+    max_tokens=9,
+    temperature=0.5,
+    seed=3,
+    ignore_eos=True,
+    custom_params={"ddtree_budget": 16},
+)
+"""A user's turn with settings of its own: each has to be in the body that is sent, in the endpoint's words."""
 
 
 Body = dict[str, Any]

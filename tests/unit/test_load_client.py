@@ -8,8 +8,8 @@ import pytest
 
 from dflash_console.load.client import PromptClient
 from dflash_console.load.records import Chunk
-from dflash_console.load.request import Endpoint, Message, PromptRequest, Role
-from tests.unit.prompt_server import STREAM_HEAD, recorded, refusal, serving
+from dflash_console.load.request import Endpoint, PromptRequest
+from tests.unit.prompt_server import FULL_TURN, STREAM_HEAD, recorded, refusal, serving
 
 
 async def test_chunks_arrive_while_the_answer_streams() -> None:
@@ -25,21 +25,14 @@ async def test_chunks_arrive_while_the_answer_streams() -> None:
 
 
 async def test_a_chat_request_carries_turns_settings_and_asks_for_the_figures() -> None:
-    request = PromptRequest(
-        (Message(Role.SYSTEM, "be short"), Message(Role.USER, "hello")),
-        max_tokens=9,
-        temperature=0.5,
-        seed=3,
-        custom_params={"ddtree_budget": 16},
-    )
     async with serving(recorded("chat-plain.sse")) as (server, url), PromptClient(url) as client:
-        record = await client.send(request)
+        record = await client.send(FULL_TURN)
     assert record.completion_tokens == 48
     body = server.bodies[0]
     assert body["messages"] == [{"role": "system", "content": "be short"}, {"role": "user", "content": "hello"}]
     assert body["custom_params"] == {"ddtree_budget": 16}
     assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
-    assert (body["max_tokens"], body["temperature"], body["seed"]) == (9, 0.5, 3)
+    assert (body["max_tokens"], body["temperature"], body["seed"], body["ignore_eos"]) == (9, 0.5, 3, True)
 
 
 async def test_parallel_requests_are_all_under_way_at_once() -> None:

@@ -11,7 +11,7 @@ import pytest
 from dflash_console.load.client import PromptClient
 from dflash_console.load.records import CommitSource
 from dflash_console.load.request import Endpoint, Extra, Message, PromptRequest, Role
-from tests.unit.prompt_server import Answer, answered, broken_off, fixture, recorded, refusal, serving
+from tests.unit.prompt_server import FULL_TURN, Answer, answered, broken_off, fixture, recorded, refusal, serving
 
 TOKENS = [1, 4093, 198, 28120, 2, 198, 1, 520]
 NOT_FOUND = refusal("404 Not Found", '{"detail": "Not Found"}')
@@ -51,16 +51,8 @@ def _bad(message: str) -> Answer:
 
 
 async def test_a_turn_is_answered_by_generate_from_the_tokens_of_the_servers_own_template() -> None:
-    request = PromptRequest(
-        (Message(Role.SYSTEM, "be short"), Message(Role.USER, "hello")),
-        max_tokens=9,
-        temperature=0.5,
-        seed=3,
-        ignore_eos=True,
-        custom_params={"ddtree_budget": 16},
-    )
     async with serving(choose=sglang) as (server, url), PromptClient(url) as client:
-        record = await client.send(request)
+        record = await client.send(FULL_TURN)
     assert record.ok
     assert (record.endpoint, record.note) == ("/generate", "")
     assert record.commit_source is CommitSource.HISTOGRAM
