@@ -191,13 +191,13 @@ class Operations:
         else:
             self._app.post_message(messages.OperationEnded(self, course, result))
 
-    def show(self) -> None:
-        """Open the stages of the operation that runs, or ran last."""
+    def show(self, *, unasked: bool = False) -> None:
+        """Open the stages of the operation that runs, or ran last; ``unasked``: by itself, over what the user is doing."""
         from .screens.apply import ApplyScreen
 
         if self._course is not None and not self._shown:
             # One that was closed is not opened again: its timers are stopped for good, the one that repaints it among them.
-            self._screen = ApplyScreen(self._course)
+            self._screen = ApplyScreen(self._course, unasked=unasked)
             self._app.push_screen(self._screen)
 
     @property
@@ -232,7 +232,7 @@ class Operations:
         self._show_busy()
         self._course_moved()
         if self._quiet and not course.good and not self.elsewhere:
-            self.show()
+            self.show(unasked=True)
         if not self._shown:
             words = sentence if result is None else result.words
             title = course.host if self.elsewhere else ""

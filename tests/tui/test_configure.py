@@ -355,7 +355,7 @@ async def test_an_unfinished_operation_is_offered_at_the_start(make_app: MakeApp
     link.result = DONE
     app = make_app(link)
     async with running(app) as pilot:
-        await until(lambda: isinstance(app.screen, UnfinishedScreen), "the question")
+        await until(lambda: isinstance(app.screen, UnfinishedScreen) and app.screen.takes_answers, "the question")
         await pilot.press("u")
         await until(lambda: link.controls == [Control.UNDO], "the roll-back of that operation")
 

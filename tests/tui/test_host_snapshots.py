@@ -91,7 +91,7 @@ def test_an_unknown_host_key(snap_compare: SnapCompare) -> None:
     app.watching._open_link = open_link
 
     async def run(pilot: Pilot[None]) -> None:
-        await until(lambda: isinstance(app.screen, HostKeyScreen), "the question")
+        await until(lambda: isinstance(app.screen, HostKeyScreen) and app.screen.takes_answers, "the question")
         await pilot.pause(0.3)
 
     assert snap_compare(app, terminal_size=(80, 24), run_before=run)

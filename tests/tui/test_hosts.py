@@ -275,7 +275,7 @@ async def test_an_unknown_host_key_is_asked_about_and_accepted_only_by_y() -> No
 
     app.watching._open_link = open_link
     async with app.run_test(size=(100, 30)) as pilot:
-        await until(lambda: isinstance(app.screen, HostKeyScreen) and bool(app.screen.query(".question")), "the question")
+        await until(lambda: isinstance(app.screen, HostKeyScreen) and app.screen.takes_answers, "the question")
         shown = str(app.screen.query_one(".question").render())
         assert "SHA256:abc" in shown
         assert "gpu-a, reached through bastion" in shown
@@ -283,7 +283,7 @@ async def test_an_unknown_host_key_is_asked_about_and_accepted_only_by_y() -> No
         await until(lambda: "It was not accepted" in " ".join(notice(app).split()), "the reason")
         assert not accepted, "enter says no"
         await pilot.press("f5")
-        await until(lambda: isinstance(app.screen, HostKeyScreen), "the question again")
+        await until(lambda: isinstance(app.screen, HostKeyScreen) and app.screen.takes_answers, "the question again")
         await pilot.press("y")
         await until(lambda: "gpu-a ▸" in header(app), "the host")
         assert accepted == [True]

@@ -14,8 +14,9 @@ from textual.widgets import Static
 from ... import formats
 from ...evidence.terminal_text import clean_line
 from ..keymap import key_binding
-from .dialog import Dialog, ScrollText
+from .dialog import ScrollText
 from .pane import app_of
+from .unasked import UnaskedDialog
 
 if TYPE_CHECKING:
     from ...apply.records import Stage
@@ -33,7 +34,7 @@ _SYMBOLS = {"running": "▸", "done": "✓", "skipped": "·", "failed": "✗"}
 _TONES = {"running": "accent", "done": "success", "skipped": "quiet", "failed": "error"}
 
 
-class ApplyScreen(Dialog[None]):
+class ApplyScreen(UnaskedDialog[None]):
     """Stages as they happen. Leaving it stops nothing: the operation goes on, and the header says so."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -41,13 +42,13 @@ class ApplyScreen(Dialog[None]):
             "apply.stop_waiting", "x", "stop_waiting", "stop waiting", "stop waiting; what was asked of the host goes on there"
         ),
         key_binding("apply.rollback", "u", "rollback", "roll back", "roll back to the last confirmed configuration"),
-        key_binding("apply.close", "enter", "leave", "", "close the stages; the operation goes on"),
+        key_binding("apply.close", "enter", "close_stages", "", "close the stages; the operation goes on"),
     ]
     topic = "plan"
 
-    def __init__(self, course: Course) -> None:
-        """A screen shows a course once: to show it again, make another."""
-        super().__init__(f"{course.word.capitalize()}{f' on {course.host}' if course.host else ''}")
+    def __init__(self, course: Course, *, unasked: bool = False) -> None:
+        """A screen shows a course once: to show it again, make another. ``unasked``: it opens by itself."""
+        super().__init__(f"{course.word.capitalize()}{f' on {course.host}' if course.host else ''}", unasked=unasked)
         self.course = course
         self._timer: Timer | None = None
 
@@ -61,6 +62,9 @@ class ApplyScreen(Dialog[None]):
         self._repaint()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        taken = super().check_action(action, parameters)
+        if not taken:
+            return taken
         if action == "stop_waiting":
             return not self.course.over
         if action == "rollback":
@@ -172,6 +176,9 @@ class ApplyScreen(Dialog[None]):
         return text
 
     # Keys
+
+    def action_close_stages(self) -> None:
+        self.dismiss(None)
 
     def action_stop_waiting(self) -> None:
         app_of(self).operations.stop_waiting()

@@ -9,18 +9,18 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
-from .dialog import Dialog
+from .unasked import UnaskedDialog
 
 if TYPE_CHECKING:
     from ..link import KeyQuestion
 
 
-class HostKeyScreen(Dialog[bool]):
+class HostKeyScreen(UnaskedDialog[bool]):
     """``y`` accepts; everything else, ``enter`` too, says no: a key is not accepted by habit."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "accept", "accept and connect", show=True, id="hostkey.accept", tooltip="accept the host's key"),
-        Binding("n,enter", "leave", "no", show=True, id="hostkey.refuse", tooltip="do not"),
+        Binding("n,enter", "refuse", "no", show=True, id="hostkey.refuse", tooltip="do not"),
     ]
 
     def __init__(self, question: KeyQuestion) -> None:
@@ -44,6 +44,9 @@ class HostKeyScreen(Dialog[bool]):
 
     def action_accept(self) -> None:
         self.dismiss(True)
+
+    def action_refuse(self) -> None:
+        self.dismiss(False)
 
     def action_leave(self) -> None:
         self.dismiss(False)

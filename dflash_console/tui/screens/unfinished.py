@@ -10,10 +10,10 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
 from ..link import Control
-from .dialog import Dialog
+from .unasked import UnaskedDialog
 
 
-class UnfinishedScreen(Dialog[Control]):
+class UnfinishedScreen(UnaskedDialog[Control]):
     """Resume, undo, or leave it for later."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
