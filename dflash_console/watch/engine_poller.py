@@ -1,0 +1,152 @@
+"""Polling the engine's HTTP API: its report, metrics and loads, and whether it is the unit's own engine that answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from ..hosts.service import RunState
+from ..knobs import PLAIN
+from ..state import Aged, Rates
+from .builder import SnapshotBuilder, aged
+from .strangers import StrangerWatch
+
+if TYPE_CHECKING:
+    from ..hosts.http import EngineHttp
+    from ..hosts.service import ServiceConfig, ServiceState
+    from .log_fold import LogFold
+    from .meters import Meters
+    from .notes import Notes
+    from .sources import Sources
+
+SLOW_EVERY_S = 5.0
+"""How often what seldom changes is read again (server_info, loads beside metrics)."""
+
+
+class EnginePoller:
+    """Asks when it is told to, and puts the answers into ``builder``.
+
+    Args:
+        fold: the log so far: which lines a report must know, and the newest decode line's figures.
+        read_drafter: reads the drafter of a configuration again, for a report may name one that the files do not.
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        builder: SnapshotBuilder,
+        fold: LogFold,
+        notes: Notes,
+        read_drafter: Callable[[ServiceConfig], Awaitable[None]],
+    ) -> None:
+        self._sources = sources
+        self._builder = builder
+        self._fold = fold
+        self._notes = notes
+        self._read_drafter = read_drafter
+        self._strangers = StrangerWatch(sources.stranger)
+        self._made_meters: Meters | None = None
+        self._slow_at = 0.0
+
+    def ask_all(self) -> None:
+        """Let the next :meth:`poll` read what seldom changes too."""
+        self._slow_at = 0.0
+
+    def forget_start(self) -> None:
+        """Another start: no rate goes on from the one before, and its report is to be read."""
+        if self._made_meters is not None:
+            self._made_meters.rates.restart()
+        self.ask_all()
+
+    async def poll(self) -> None:
+        """Ask for the report, the metrics and the loads, where the unit runs; the report seldom, see :data:`SLOW_EVERY_S`."""
+        state = self._builder.state
+        if state.service is None or state.config is None or state.service.value.state is not RunState.RUNNING:
+            for source in ("server", "metrics", "loads"):
+                self._builder.problems.pop(source, None)
+            self._builder.set(ready=False)
+            if state.service is not None and state.config is not None:
+                await self._look_for_stranger(state.config.value, state.service.value)
+            return
+        http = await self._builder.read(
+            "server", self._sources.http(state.config.value, state.process.value.argv if state.process is not None else ())
+        )
+        if http is None:
+            return
+        slow = time.monotonic() - self._slow_at >= SLOW_EVERY_S or not state.ready
+        if slow and not await self._poll_server(http):
+            return
+        if await self._poll_metrics(http) is False or slow:
+            loads = await self._builder.read("loads", self._sources.loads(http))
+            self._builder.set(loads=aged(loads) if loads is not None else None)
+
+    async def _poll_server(self, http: EngineHttp) -> bool:
+        """Read ``/server_info``; whether the engine answers at all."""
+        from ..hosts.http import HttpFailure
+
+        invocation = self._builder.invocation
+        read_before = self._fold.lines_of(invocation)
+        info = await self._builder.read("server", self._sources.server(http))
+        if info is None:
+            if self._builder.failure is HttpFailure.NOT_LISTENING:
+                self._strangers.doubt()
+                self._builder.set(ready=False, stranger=None)
+                return False
+            if await self._answered_by_stranger():
+                return False
+            # An engine that answers, if only to refuse the key, is up.
+            up = self._builder.failure is not HttpFailure.SILENT
+            self._builder.set(ready=up)
+            return up
+        if await self._answered_by_stranger() or invocation != self._builder.invocation:
+            return False
+        known = self._builder.state.server
+        self._slow_at = time.monotonic()
+        self._builder.set(server=aged(info), report_after=read_before, ready=True)
+        if known is None and self._builder.state.config is not None and "drafter" in self._builder.problems:
+            await self._read_drafter(self._builder.state.config.value)
+        return True
+
+    async def _answered_by_stranger(self) -> bool:
+        """Whether the answer that just came, or the silence, is another program's: then it is not taken for the engine's."""
+        state = self._builder.state
+        if state.service is None or state.config is None:
+            return False
+        failure = self._builder.failure
+        found = await self._look_for_stranger(state.config.value, state.service.value)
+        self._builder.failure = failure
+        if found:
+            for source in ("server", "metrics", "loads"):
+                self._builder.problems.pop(source, None)
+            self._meters.rates.restart()
+            self._builder.set(ready=False, server=None, loads=None, metrics=None, rates=Rates())
+        return found
+
+    async def _look_for_stranger(self, config: ServiceConfig, service: ServiceState) -> bool:
+        """Whether another program listens where the engine should; noted either way."""
+        found = await self._strangers.ask(config, service)
+        self._builder.set(stranger=None if found is None else aged(found))
+        return found is not None
+
+    async def _poll_metrics(self, http: EngineHttp) -> bool:
+        """Read ``/metrics`` and what follows from it; False when the engine has none."""
+        invocation = self._builder.invocation
+        sample = await self._builder.read("metrics", self._sources.metrics(http))
+        if sample is None or invocation != self._builder.invocation:
+            return sample is not None
+        moment = time.monotonic()
+        rates = self._meters.rates.add(sample, moment, self._fold.new_decode_line())
+        self._builder.set(metrics=Aged(sample, moment), rates=rates)
+        server = self._builder.state.server.value if self._builder.state.server else None
+        plain = server is not None and server.algorithm == PLAIN
+        self._notes.note_rates(rates, self._meters.baseline, plain=plain)
+        return True
+
+    @property
+    def _meters(self) -> Meters:
+        if self._made_meters is None:
+            from .meters import Meters
+
+            self._made_meters = Meters()
+        return self._made_meters
