@@ -2,6 +2,7 @@
 
 The columns are those of :data:`QUERY`; output with a header line is read by its header. A GPU that the driver cannot reach has no
 row but a line in words, which stands among the rows or in their place: it is a row here too, so that eight GPUs stay eight.
+A process may call itself anything: cells are cleaned of escapes, its name of secrets too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass, replace
 
 from engine_launch.spec.nvidia_smi import LOST, NEEDS_RESET, UNREACHED, slowdowns
 
+from .secrets import mask_text
+from .terminal_text import clean_line
 from .values import real
 
 BASIC_QUERY = ("index", "uuid", "name", "utilization.gpu", "memory.used", "memory.total", "power.draw", "temperature.gpu")
@@ -83,7 +86,11 @@ def parse_gpus(text: str) -> tuple[GpuRow, ...]:
     """Rows of ``nvidia-smi --query-gpu`` by index; other lines (warnings, blank lines) are skipped."""
     rows = [row for cells in _table(text, QUERY) if (row := _row(cells)) is not None]
     unreached = [
-        GpuRow(int(found["index"]) if found["index"] else None, lost=found["why"].strip() or "no reason given", bus=found["bus"])
+        GpuRow(
+            int(found["index"]) if found["index"] else None,
+            lost=clean_line(found["why"]).strip() or "no reason given",
+            bus=found["bus"],
+        )
         for found in UNREACHED.finditer(text)
     ]
     return tuple(sorted(_numbered(rows, unreached), key=lambda row: (row.index is None, row.index or 0)))
@@ -92,14 +99,16 @@ def parse_gpus(text: str) -> tuple[GpuRow, ...]:
 def parse_compute_apps(text: str) -> tuple[GpuProcess, ...]:
     """Rows of ``nvidia-smi --query-compute-apps``."""
     found: list[GpuProcess] = []
-    for cells in _table(text, APPS_QUERY):
+    for cells in _table(text, APPS_QUERY, free="process_name"):
         pid = _number(cells.get("pid", ""))
         if pid is None:
             continue
         name = cells.get("process_name", "")
         known = name.strip("[] ").lower() not in _SAYS_NOTHING
         found.append(
-            GpuProcess(int(pid), name if known else "", cells.get("gpu_uuid", ""), _number(cells.get("used_gpu_memory", "")))
+            GpuProcess(
+                int(pid), mask_text(name) if known else "", cells.get("gpu_uuid", ""), _number(cells.get("used_gpu_memory", ""))
+            )
         )
     return tuple(found)
 
@@ -145,18 +154,25 @@ def _numbered(rows: list[GpuRow], unreached: list[GpuRow]) -> list[GpuRow]:
     return [*rows, *(replace(row, index=numbers.get(row.bus)) if row.index is None else row for row in unreached)]
 
 
-def _table(text: str, columns: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Rows as cells by column name, units in the header dropped (``memory.used [MiB]``)."""
+def _table(text: str, columns: Sequence[str], *, free: str = "") -> Iterator[dict[str, str]]:
+    """Rows as cells by column name, units in the header dropped (``memory.used [MiB]``).
+
+    Args:
+        free: the column whose text may hold commas; the tool does not quote.
+    """
     names = list(columns)
     for line in text.splitlines():
         # Line by line: a quotation mark in a message must not swallow the rows after it.
         row = next(csv.reader([line], skipinitialspace=True), [])
-        cells = [cell.strip() for cell in row]
+        cells = [clean_line(cell).strip() for cell in row]
         if not any(cells):
             continue
         if cells[0] == columns[0]:
             names = [cell.split(" [")[0] for cell in cells]
             continue
+        if free in names and (more := len(cells) - len(names)) > 0:
+            at = names.index(free)
+            cells[at : at + more + 1] = [", ".join(cells[at : at + more + 1])]
         if len(cells) >= 2:
             yield dict(zip(names, cells, strict=False))
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .secrets import mask_environment
+from .secrets import mask_environment, mask_text
+from .terminal_text import one_line
 from .values import whole
 
 
@@ -39,6 +40,14 @@ class ProcessEvidence:
     def container(self) -> str:
         """The container that the process is in, by its runtime and the beginning of its id: ``docker 0f3c…``; empty = in none."""
         return container_of(self.cgroup)
+
+    @property
+    def called(self) -> str:
+        """How it calls itself, fit to be shown: its program or the title that it gave itself, else the kernel's name for it.
+
+        A title may be a whole command line in one word, and anybody may put anything into it.
+        """
+        return one_line(mask_text(self.argv[0] if self.argv else self.name))
 
     @property
     def zombie(self) -> bool:

@@ -63,6 +63,11 @@ def clean_line(text: str) -> str:
     return _INVISIBLE.sub("", visible).replace("\t", "    ").rstrip("\n ")
 
 
+def one_line(text: str) -> str:
+    """As :func:`clean_line`, for text that may have line ends inside it, such as an argument that is a script."""
+    return clean_line(text.strip("\n").replace("\n", "⏎ "))
+
+
 def split_line(text: str) -> tuple[str | Progress, ...]:
     """What one stored line holds: progress bars (only the last state of each run of one bar) and other text, in order.
 

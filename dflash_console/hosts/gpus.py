@@ -11,6 +11,7 @@ from ..evidence.command import find_engine
 from ..evidence.gpu import APPS_QUERY, QUERIES, GpuProcess, GpuRow, parse_compute_apps, parse_gpus
 from ..evidence.gpu_holders import GpuHolder as GpuHolder
 from ..evidence.gpu_holders import Owner as Owner
+from ..evidence.terminal_text import clean_line
 from .proc_table import ProcessTable, read_processes
 from .transport import Completed, HostError, HostUnreachable, Transport
 
@@ -62,7 +63,7 @@ async def read_holders(transport: Transport, main_pid: int | None, unit: str = "
 def _holder(process: GpuProcess, table: ProcessTable, family: frozenset[int], *, contained: bool) -> GpuHolder:
     memory = f"{process.memory:.0f} MiB" if process.memory is not None else "an unknown amount"
     known = table.processes.get(process.pid)
-    title = "" if known is None else known.argv[0] if known.argv else known.name
+    title = "" if known is None else known.called
     named = f"{table.named(process.pid)}, {memory}"
     if process.pid in family:
         return GpuHolder(process, Owner.OURS, named, title)
@@ -106,4 +107,4 @@ def _has_rows(said: str) -> bool:
 
 def _first_line(done: Completed, said: str) -> str:
     lines: Sequence[str] = [line for line in (said + done.stderr.decode("utf-8", "replace")).splitlines() if line.strip()]
-    return lines[0].strip() if lines else f"status {done.status} and not a word"
+    return clean_line(lines[0]).strip() if lines else f"status {done.status} and not a word"

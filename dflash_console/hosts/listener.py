@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..evidence.secrets import mask_argv
-from ..evidence.terminal_text import clean_line
+from ..evidence.terminal_text import one_line
 from ..evidence.values import whole
 from ..formats import shorten
 from .proc_table import ProcessTable, read_processes
@@ -150,7 +150,7 @@ def _holder(sockets: set[ListeningSocket], holders: dict[int, set[int]], table: 
         users = ", ".join(str(uid) for uid in sorted(uids))
         return PortHolder(pids, uids, f"a program of the user with number {users}, which this user may not look into")
     first = table.processes.get(min(pids))
-    command = clean_line(" ".join(mask_argv(first.argv))) if first is not None else ""
+    command = one_line(" ".join(mask_argv(first.argv))) if first is not None else ""
     named = ", ".join(table.named(pid) for pid in sorted(pids)[:3])
     return PortHolder(pids, uids, named, shorten(command, COMMAND_WIDTH))
 

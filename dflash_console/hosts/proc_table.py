@@ -10,9 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..evidence.process import ProcessEvidence, parse_process, split_by_process
+from ..evidence.terminal_text import one_line
+from ..formats import shorten
 from .transport import HostError, Transport
 
 _TIMEOUT_S = 20.0
+_NAME_WIDTH = 60
+"""Characters of a process's name that are shown."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,8 @@ class ProcessTable:
         process = self.processes.get(pid)
         if process is None:
             return f"pid {pid} (it cannot be seen: it has ended, or is another user's)"
-        command = process.argv[0].rpartition("/")[2] if process.argv else process.name
-        where = process.container or process.unit
+        command = shorten(process.called.rpartition("/")[2], _NAME_WIDTH)
+        where = process.container or one_line(process.unit)
         return f"pid {pid} ({', '.join(word for word in (command, where) if word)})"
 
 

@@ -111,6 +111,24 @@ async def test_keys_on_the_strangers_command_line_are_masked(make_unit: MakeUnit
         await process.wait()
 
 
+async def test_a_stranger_whose_argument_is_a_script_is_named_in_one_line(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    script = f"import socket\nheld = socket.create_server(('127.0.0.1', {unit.port}))\nprint('up', flush=True)\ninput()"
+    words = (sys.executable, "-c", script, "\x1b]0;title\x07\x1b[2J")
+    process = await asyncio.create_subprocess_exec(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline() == b"up\n"
+        async with session_on(tmp_path) as session:
+            with pytest.raises(HostError) as caught:
+                await own_engine(session)
+        assert "-c import socket⏎ held" in str(caught.value)
+        assert str(caught.value).isprintable()
+    finally:
+        process.terminate()
+        await process.wait()
+
+
 async def test_the_engine_of_the_unit_is_asked_whatever_wrapper_it_was_started_by(make_unit: MakeUnit, tmp_path: Path) -> None:
     unit = make_unit()
     text = unit.file.read_text()

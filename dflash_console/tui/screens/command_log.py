@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
-from ...evidence.terminal_text import clean_line
+from ...evidence.terminal_text import one_line
 from ...formats import clock, short_seconds, shorten
 from ..widgets.field import LeavingInput
 from .dialog import Dialog, ScrollText
@@ -143,7 +143,7 @@ def status_words(record: CommandRecord) -> str:
 
 def written(record: CommandRecord) -> str:
     """The command as a shell would need it, on one line."""
-    return clean_line(shlex.join(record.argv).replace("\n", "⏎ "))
+    return one_line(shlex.join(record.argv))
 
 
 def line(record: CommandRecord) -> str:

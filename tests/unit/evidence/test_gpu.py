@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_console.evidence.gpu import QUERY, parse_compute_apps, parse_gpus
+from dflash_console.evidence.secrets import MASK
 from tests.gpu_recordings import gpus, text
 
 from .support import CASES
@@ -115,6 +116,21 @@ def test_processes_are_read_with_names_that_the_driver_does_not_know() -> None:
         (41022, "", 69400),
         (4021, "python3", None),
     ]
+
+
+def test_a_process_that_calls_itself_by_its_command_line_shows_no_secret_and_moves_no_cursor() -> None:
+    name = "train.py --api-key sk-12345678 --layers 1, 2\x1b]0;title\x07\x1b[2J"
+    (app,) = parse_compute_apps(f"4021, {name}, GPU-a, 512 MiB\n")
+    assert (app.pid, app.gpu_uuid, app.memory) == (4021, "GPU-a", 512)
+    assert app.name == f"train.py --api-key {MASK} --layers 1, 2"
+
+
+def test_no_escape_of_the_tools_output_is_kept() -> None:
+    rows = parse_gpus(
+        "0, GPU-a, \x1b[31mH200, [Unknown\x1b[2J Error]\nUnable to determine the device handle for GPU0000:9B:00.0: \x1b[2Jno\n"
+    )
+    assert not any("\x1b" in f"{row.name}{row.note}{row.lost}" for row in rows)
+    assert [row.lost for row in rows] == ["", "no"]
 
 
 def test_a_message_in_place_of_rows_gives_none() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_console.evidence.process import parse_cmdline, parse_environ, parse_process
+from dflash_console.evidence.secrets import MASK
 
 
 def test_this_very_process_is_read() -> None:
@@ -41,6 +42,13 @@ def test_secret_variables_are_masked_when_they_are_read() -> None:
 def test_what_could_not_be_read_is_said() -> None:
     assert parse_process(1, cmdline=None).problems == ("the command line cannot be read",)
     assert parse_process(1, cmdline=b"", stat=b"torn").problems[1] == "the process's stat line cannot be read"
+
+
+def test_what_a_process_calls_itself_is_shown_in_one_line_without_secrets_and_escapes() -> None:
+    title = "server --api-key sk-12345678\n\x1b]0;title\x07\x1b[2J--port 1"
+    assert parse_process(1, cmdline=title.encode()).called == f"server --api-key {MASK}⏎ --port 1"
+    assert parse_process(1, cmdline=b"", stat=b"1 (a\x1b[2Jb) S 1 " + b"0 " * 17 + b"77 0").called == "ab"
+    assert parse_process(1, cmdline=b"/usr/bin/python3\0-V\0").called == "/usr/bin/python3"
 
 
 WORDS = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1), min_size=1, max_size=6)

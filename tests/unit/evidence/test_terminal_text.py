@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_console.evidence.terminal_text import Progress, clean_line, parse_progress, split_line, strip_escapes
+from dflash_console.evidence.terminal_text import Progress, clean_line, one_line, parse_progress, split_line, strip_escapes
 
 from .support import case_lines
 
@@ -23,6 +23,10 @@ def test_markup_of_a_remote_text_is_text() -> None:
 
 def test_wide_characters_stay_and_invisible_ones_go() -> None:
     assert clean_line("🚀 wide 中文 \u200b zero-width \u202eback") == "🚀 wide 中文  zero-width back"
+
+
+def test_a_text_of_several_lines_is_one_where_one_is_shown() -> None:
+    assert one_line("python -c import x\nrun()\x1b[2J\n") == "python -c import x⏎ run()"
 
 
 def test_a_bar_with_carriage_returns_is_its_last_state_and_the_line_behind_it_is_found() -> None:
