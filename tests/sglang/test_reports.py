@@ -14,11 +14,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Histogram
 
 from engine_launch.sglang_plugin import self_test
 from engine_launch.sglang_plugin.flags import _without_window_warning
-from engine_launch.sglang_plugin.metrics import TreeMetrics
+from engine_launch.sglang_plugin.metrics import CountedHistogram, TreeMetrics
 from engine_launch.sglang_plugin.options import Options
 from engine_launch.sglang_plugin.reports import count_by_block, start_values
 from engine_launch.sglang_plugin.settings import Settings
@@ -58,6 +58,25 @@ def test_metrics_show_settings_and_commit_lengths() -> None:
     assert registry.get_sample_value("sglang:ddtree_speculation", labels) == 0
     assert registry.get_sample_value("sglang:ddtree_commit_length_sum", labels) == 9
     assert registry.get_sample_value("sglang:ddtree_commit_length_bucket", {**labels, "le": "1.0"}) == 1
+
+
+def test_many_observations_of_one_value_are_those_of_one_at_a_time() -> None:
+    registry = CollectorRegistry()
+    bounds = (1, 2, 4)
+    at_once = CountedHistogram("at_once", "Test.", registry=registry, buckets=bounds)
+    singly = Histogram("singly", "Test.", registry=registry, buckets=bounds)
+    for amount, times in ((1, 3), (3, 2), (4, 1), (9, 5), (0.5, 1)):
+        at_once.observe_many(amount, times)
+        for _ in range(times):
+            singly.observe(amount)
+    read = [
+        {sample.name.removeprefix(name) + sample.labels.get("le", ""): sample.value for sample in metric.samples}
+        for name in ("at_once", "singly")
+        for metric in registry.collect()
+        if metric.name == name
+    ]
+    assert {k: v for k, v in read[0].items() if k != "_created"} == {k: v for k, v in read[1].items() if k != "_created"}
+    assert read[0]["_bucket+Inf"] == 12
 
 
 def test_only_ddtrees_window_warning_is_dropped() -> None:
