@@ -21,6 +21,8 @@ MAX_SCRIPT = 90_000
 """Bytes. Linux takes no single argument over 128 KiB (MAX_ARG_STRLEN), and base64 adds a third."""
 KILL_AFTER_S = 2
 """Between the signal that asks a command to end and the one that ends it."""
+ASK_AGAIN_S = 0.1
+"""Between two signals to a command that has no session yet."""
 HEARTBEAT_S = 10.0
 SILENCE_S = 45
 """A stream without a sign of life for so long ends itself, on the host."""
@@ -58,13 +60,18 @@ def new_mark() -> str:
     return f"ddtree-{secrets.token_hex(16)}"
 
 
-# A command that is to end before it has its own session has no group yet: then the process itself gets the signal.
+# A command that is to end before it has its own session has no group yet: then the process itself gets the signal, and gets it
+# again while it lives without a group. One time may not do: dash's children inherit the handlers of its traps, and what arrives
+# before they have put the defaults back is taken and forgotten.
 _HEAD = """\
 LC_ALL=C.UTF-8 LANGUAGE=
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export LC_ALL LANGUAGE PATH
 exec 3<&0
-end() {{ kill -TERM -$p || kill -TERM $p; {{ sleep {kill_after}; kill -KILL -$p; }} >/dev/null 3<&- 4>&- & }} 2>/dev/null
+end() {{
+{{ until kill -TERM -$p; do kill -TERM $p || exit; sleep {ask_again}; done
+sleep {kill_after}; kill -KILL -$p; }} >/dev/null 3<&- 4>&- &
+}} 2>/dev/null
 trap end TERM HUP
 printf '\\n%s\\n' {mark}
 printf '\\n%s\\n' {mark} >&2
@@ -112,7 +119,7 @@ def command_script(argv: Sequence[str], mark: str, *, stdin_size: int, timeout: 
         HostError: as :func:`quote`.
     """
     deadline = int(timeout) + GRACE_S
-    head = _HEAD.format(mark=mark, kill_after=KILL_AFTER_S)
+    head = _HEAD.format(mark=mark, kill_after=KILL_AFTER_S, ask_again=ASK_AGAIN_S)
     if stdin_size:
         feeding = _FEEDING.format(deadline=deadline, size=stdin_size, kill_after=KILL_AFTER_S)
         body = _FED.format(feeding=shlex.quote(feeding), command="{command}")
@@ -129,7 +136,8 @@ def stream_script(argv: Sequence[str], mark: str) -> bytes:
     """
     alive = f'while [ -n "$(timeout {SILENCE_S} head -c 1 <&3)" ]; do :; done'
     body = _PLAIN.format(alive=alive, command="{command}", errors="2>/dev/null ")
-    return _with_command(_HEAD.format(mark=mark, kill_after=KILL_AFTER_S) + body + _TAIL + _EXIT, argv)
+    head = _HEAD.format(mark=mark, kill_after=KILL_AFTER_S, ask_again=ASK_AGAIN_S)
+    return _with_command(head + body + _TAIL + _EXIT, argv)
 
 
 def _with_command(script: str, argv: Sequence[str]) -> bytes:

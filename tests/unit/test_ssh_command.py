@@ -79,12 +79,17 @@ def test_the_end_of_the_input_ends_the_command(shell: str, kind: str) -> None:
     assert answer.status == (128 + 15 if kind == "command" else None)
 
 
+# What dash's child does between its fork and its own signal handling, for a second: it takes the signal and forgets it.
+FORGETS = "trap : TERM\n"
+
+
 @pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("before", ["", FORGETS], ids=["dies", "forgets"])
 def test_a_command_whose_session_is_not_made_yet_ends_at_once_too(
-    shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shell: str, before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = tmp_path / "setsid"
-    late.write_text('#!/bin/sh\nsleep 1\nexec /usr/bin/setsid "$@"\n')
+    late.write_text(f'#!/bin/sh\n{before}sleep 1\nexec /usr/bin/setsid "$@"\n')
     late.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     mark = new_mark()
