@@ -3,54 +3,28 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-from engine_launch.spec.checks import EngineKind, check_embedded, check_window
-from engine_launch.spec.flags import FlagError, parse_flags
-from engine_launch.spec.sglang_checks import block_given, check_sglang_flags, read_flags
+from engine_launch.spec.checks import check_window
+from engine_launch.spec.flags import FlagError
 
 from ..effective import in_effect
-from ..evidence.command import CommandForm, count_engines, find_engine, flag_value
+from ..evidence.command import count_engines, flag_value
 from ..evidence.engine_log import ignored_flag
 from ..evidence.gpu_holders import ranks_asked
 from ..evidence.reading import Known
 from ..evidence.secrets import mask_argv
-from ..evidence.server import Dialect
 from ..formats import size
 from ..knobs import AUTO, KNOBS, PLAIN, Knob, KnobError, Value, find_knob, same_value, show_value
 from ..state import HostState, RunState
-from .draft_pool import DDTREE, POOL_FLAG, DraftPool, engine_of, pool_of, started_command
-from .predict import Wanted, kept_beyond
-from .records import Change, Finding, KnobChange, Mode, Severity, Survey
+from .case import Case
+from .draft_pool import DDTREE, POOL_FLAG, DraftPool, pool_of, started_command
+from .flag_findings import flag_findings
+from .predict import kept_beyond
+from .records import Finding, Severity
 
-DDTREE_FLAGS = "--speculative-ddtree-"
 GPU_LISTED = 4
 """Processes that one finding names."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """What the checks look at."""
-
-    state: HostState
-    change: Change
-    mode: Mode
-    survey: Survey
-    old_command: tuple[str, ...]
-    command: tuple[str, ...]
-    changes: tuple[KnobChange, ...]
-    writes: bool
-    hot_refusals: Mapping[str, str]
-    """Setting → why the running engine will not take it; empty when the mode is not hot."""
-
-    @property
-    def wanted(self) -> Wanted:
-        return Wanted(self.state, self.command, self.change.settings, self.restart)
-
-    @property
-    def restart(self) -> bool:
-        return self.mode is Mode.RESTART
 
 
 def find_all(case: Case) -> tuple[Finding, ...]:
@@ -58,7 +32,7 @@ def find_all(case: Case) -> tuple[Finding, ...]:
     checks = (
         _hot,
         _values,
-        _flags,
+        flag_findings,
         _several,
         _window,
         _block,
@@ -76,26 +50,14 @@ def find_all(case: Case) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 
 
-def _error(code: str, message: str, knob: str = "") -> Finding:
-    return Finding(Severity.ERROR, code, message, knob)
-
-
-def _warning(code: str, message: str, knob: str = "") -> Finding:
-    return Finding(Severity.WARNING, code, message, knob)
-
-
-def _info(code: str, message: str, knob: str = "") -> Finding:
-    return Finding(Severity.INFO, code, message, knob)
-
-
 def _hot(case: Case) -> Iterator[Finding]:
     for name, why in case.hot_refusals.items():
-        yield _error("hot_not_possible", f"{name} cannot be changed while the engine runs: {why}", name)
+        yield Finding.error("hot_not_possible", f"{name} cannot be changed while the engine runs: {why}", name)
     if case.restart:
         for name, value in case.change.settings.items():
             if not find_knob(name).flags:
                 said = f"{name}={show_value(value)} is not a start setting: change it by itself, while the engine runs"
-                yield _error("hot_only", said, name)
+                yield Finding.error("hot_only", said, name)
 
 
 def _values(case: Case) -> Iterator[Finding]:
@@ -107,80 +69,14 @@ def _values(case: Case) -> Iterator[Finding]:
             find_knob(name).parse(show_value(value))
         except KnobError as error:
             code = "budget_below_1" if name == "tree_budget" else "value_out_of_range"
-            yield _error(code, str(error), name)
-
-
-def _flags(case: Case) -> Iterator[Finding]:
-    """What the launcher itself would say of this command line; for SGLang, flags that its build does not report."""
-    engine = find_engine(case.command)
-    if engine is None or not case.restart:
-        return
-    if engine.form in (CommandForm.LAUNCHER, CommandForm.LAUNCHER_MODULE):
-        yield from _launcher(case, engine.arguments)
-        return
-    info = case.state.server.value if case.state.server is not None else None
-    if info is None:
-        return
-    for change in case.changes:
-        knob = find_knob(change.knob)
-        names = {flag[2:].replace("-", "_") for flag in knob.flags} | set(knob.server_fields)
-        if change.new is not None and not names & set(info.fields):
-            if knob.flags[0].startswith(DDTREE_FLAGS) and info.dialect is Dialect.STOCK:
-                yield _of_tree(knob, info.engine_name, flag_value(case.command, KNOBS["algorithm"]).value)
-                continue
-            said = f"this build of {info.engine_name} does not list {knob.flags[0]}: it would refuse to start"
-            yield _error("unknown_flag", said, knob.name)
-
-
-def _launcher(case: Case, arguments: Sequence[str]) -> Iterator[Finding]:
-    """The launcher's own checks, which are those of the engine that it will start; where it chooses on its host, and has not been
-    seen to, neither's apply for certain."""
-    engine = engine_of(case.state, case.command)
-    if engine is EngineKind.SGLANG:
-        flags = read_flags(arguments)
-        drafter = case.survey.drafter
-        verdicts = check_sglang_flags(flags, block_given(flags) or (drafter.block_size if drafter is not None else None))
-        errors, warnings = verdicts.errors, verdicts.warnings
-    elif engine is EngineKind.EMBEDDED:
-        errors, warnings = _embedded_flags(arguments)
-    else:
-        return
-    for text in errors:
-        yield _error("flag_refused", f"the launcher would refuse this command: {text}")
-    for text in () if errors else warnings:
-        yield _warning("flag_without_effect", text)
-
-
-def _embedded_flags(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Errors and warnings of the embedded engine's command line."""
-    try:
-        parsed = parse_flags(arguments)
-        return (), (*parsed.warnings, *check_embedded(parsed))
-    except FlagError as error:
-        return (str(error),), ()
-
-
-def _of_tree(knob: Knob, engine: str, algorithm: Value | None) -> Finding:
-    """A tree's setting for a server that runs without a tree: it reports none, whether it has the plugin or not."""
-    flag = knob.flags[0]
-    if algorithm == DDTREE:
-        said = (
-            f"{engine} takes {flag} only with DDTREE's plugin beside it, and without it will not start; whether it is there, "
-            "ddtree-launch doctor on that host says"
-        )
-        return _warning("needs_plugin", said, knob.name)
-    said = (
-        f"{flag} is DDTREE's, and {engine} would start with {algorithm or PLAIN}: with the plugin the flag has no effect, "
-        f"without it the start fails. Install ddtree-console beside SGLang and plan algorithm={DDTREE} too"
-    )
-    return _error("unknown_flag", said, knob.name)
+            yield Finding.error(code, str(error), name)
 
 
 def _several(case: Case) -> Iterator[Finding]:
     """A line such as ``A || B`` may run an engine that no setting was changed of."""
     if (number := count_engines(case.command)) > 1:
         said = f"the command line starts an engine in {number} places; only the first is read and changed here, the others stay"
-        yield _warning("several_engines", said)
+        yield Finding.warning("several_engines", said)
 
 
 def _window(case: Case) -> Iterator[Finding]:
@@ -195,18 +91,18 @@ def _window(case: Case) -> Iterator[Finding]:
         try:
             check_window(window, block)
         except FlagError as error:
-            yield _error("window_below_block", str(error), "draft_window")
+            yield Finding.error("window_below_block", str(error), "draft_window")
             return
     if drafter is not None and drafter.sliding_window is not None and drafter.sliding_layers and window > drafter.sliding_window:
         said = (
             f"window {window} is wider than the {drafter.sliding_window} tokens that {drafter.sliding_layers} of "
             f"{drafter.num_layers} drafter layers were trained with: only the other layers gain from it"
         )
-        yield _info("window_beyond_trained", said, "draft_window")
+        yield Finding.info("window_beyond_trained", said, "draft_window")
     log = case.state.log
     remark = ignored_flag(log.value, KNOBS["draft_window"]) if log is not None else None
     if remark is not None and "draft_window" in case.change.settings:
-        yield _warning("window_ignored", f"this build ignored the flag at its last start: {remark.text}", "draft_window")
+        yield Finding.warning("window_ignored", f"this build ignored the flag at its last start: {remark.text}", "draft_window")
 
 
 def _block(case: Case) -> Iterator[Finding]:
@@ -221,7 +117,7 @@ def _block(case: Case) -> Iterator[Finding]:
     else:
         outcome = "it never learned the positions beyond, so they cost drafting and verifying and bring little"
     said = f"the block size of {block} is not the {drafter.block_size} that the drafter was trained with: {outcome}"
-    yield _warning("block_unlike_trained", said, "block_size")
+    yield Finding.warning("block_unlike_trained", said, "block_size")
 
 
 def _drafter(case: Case) -> Iterator[Finding]:
@@ -229,31 +125,31 @@ def _drafter(case: Case) -> Iterator[Finding]:
         return
     named = "drafter" in case.change.settings or flag_value(case.command, KNOBS["drafter"]).given
     said = f"the drafter cannot be used: {case.survey.drafter_problem}"
-    yield (_error if named else _warning)("drafter_broken", said, "drafter")
+    yield (Finding.error if named else Finding.warning)("drafter_broken", said, "drafter")
 
 
 def _survey(case: Case) -> Iterator[Finding]:
     if not case.restart:
         return
     for problem in case.survey.unit_problems:
-        yield _error("unit_broken", problem)
+        yield Finding.error("unit_broken", problem)
     for remark in case.survey.unit_remarks:
-        yield _warning("unit_remark", f"the service manager says of the unit as it is: {remark}")
+        yield Finding.warning("unit_remark", f"the service manager says of the unit as it is: {remark}")
     if case.survey.port_taken:
         holder = f"held by {case.survey.port_holder}" if case.survey.port_holder else "in use by another program"
         if _may_move(case) and not case.writes:
             said = f"the port is {holder}: the engine gets the next one that is free, and its file will say so"
-            yield _info("port_moves", said)
+            yield Finding.info("port_moves", said)
         else:
             # A change's files have to stay as they were written, or it could not be rolled back.
             first = ", or start it before the change, which takes the next port that is free" if _may_move(case) else ""
             said = f"the port is {holder}: the engine could not listen; end that, or choose another --port{first}"
-            yield _error("port_busy", said)
+            yield Finding.error("port_busy", said)
     yield from _gpus(case)
     if strangers := case.survey.gpu_strangers:
         more = f"; and {len(strangers) - GPU_LISTED} more" if len(strangers) > GPU_LISTED else ""
         named = "; ".join(strangers[:GPU_LISTED])
-        yield _warning("gpu_memory_held", f"GPU memory is held by processes that are not this unit's: {named}{more}")
+        yield Finding.warning("gpu_memory_held", f"GPU memory is held by processes that are not this unit's: {named}{more}")
 
 
 def _may_move(case: Case) -> bool:
@@ -271,7 +167,7 @@ def _gpus(case: Case) -> Iterator[Finding]:
     if rows and asked is not None and asked > usable:
         others = f" ({len(rows) - usable} more cannot be used: status names them)" if usable < len(rows) else ""
         said = f"the command asks for {asked} GPUs on this host, and {usable} can be used{others}"
-        yield _warning("gpus_missing", said, "tp_size")
+        yield Finding.warning("gpus_missing", said, "tp_size")
 
 
 def _nothing(case: Case) -> Iterator[Finding]:
@@ -279,16 +175,16 @@ def _nothing(case: Case) -> Iterator[Finding]:
         return
     if case.restart:
         if not case.writes:
-            yield _warning("nothing_to_change", "the configuration says so already: this would only restart the engine")
+            yield Finding.warning("nothing_to_change", "the configuration says so already: this would only restart the engine")
     elif not (case.change.persist and case.writes) and all(same_value(change.old, change.new) for change in case.changes):
-        yield _warning("nothing_to_change", "these values are in effect already")
+        yield Finding.warning("nothing_to_change", "these values are in effect already")
 
 
 def _running(case: Case) -> Iterator[Finding]:
     running = case.state.rates.running or (case.state.loads.value.running if case.state.loads is not None else None)
     if case.restart and running:
         plural = "request runs" if running == 1 else "requests run"
-        yield _warning("cuts_requests", f"{running} {plural} and would be cut off; drain first to let them end")
+        yield Finding.warning("cuts_requests", f"{running} {plural} and would be cut off; drain first to let them end")
 
 
 def _pending(case: Case) -> Iterator[Finding]:
@@ -298,7 +194,7 @@ def _pending(case: Case) -> Iterator[Finding]:
     config = case.state.config.value if case.state.config is not None else None
     if config is not None and config.loaded is not None and config.loaded != config.command and case.state.process is not None:
         words = _difference(config.loaded, config.command)
-        yield _warning(
+        yield Finding.warning(
             "other_changes_pending", f"the file was changed since the engine was started; a restart also brings: {words}"
         )
     if case.state.log is None or case.state.server is None:
@@ -315,16 +211,15 @@ def _pending(case: Case) -> Iterator[Finding]:
         if now.known is Known.VALUE and at_start.value not in (None, AUTO) and not same_value(now.value, at_start.value):
             lost.append(f"{name} {now.text} (back to {at_start.text})")
     if lost:
-        yield _warning(
-            "hot_changes_lost", f"changed while running and not written down, so a restart loses it: {', '.join(lost)}"
-        )
+        said = f"changed while running and not written down, so a restart loses it: {', '.join(lost)}"
+        yield Finding.warning("hot_changes_lost", said)
 
 
 def _evidence(case: Case) -> Iterator[Finding]:
     for change in case.changes:
         if not change.confirmable:
             said = f"{change.knob} can be applied but not confirmed: this engine gives no evidence of it"
-            yield _warning("not_confirmable", said, change.knob)
+            yield Finding.warning("not_confirmable", said, change.knob)
 
 
 def _undo(case: Case) -> Iterator[Finding]:
@@ -332,14 +227,14 @@ def _undo(case: Case) -> Iterator[Finding]:
     if not case.change.commit_confirm:
         return
     if not case.restart:
-        yield _info("no_timer", "a change while the engine runs needs no timer on the host: a restart takes it back")
+        yield Finding.info("no_timer", "a change while the engine runs needs no timer on the host: a restart takes it back")
     elif case.survey.undo_problem:
-        yield _error("no_commit_confirm", case.survey.undo_problem)
+        yield Finding.error("no_commit_confirm", case.survey.undo_problem)
     else:
         for change in case.changes:
             if not change.confirmable:
                 said = f"{change.knob} is not confirmable on this engine, so the host would put it back: leave out commit-confirm"
-                yield _error("never_confirmed", said, change.knob)
+                yield Finding.error("never_confirmed", said, change.knob)
 
 
 def _memory(case: Case) -> Iterator[Finding]:
@@ -359,7 +254,7 @@ def _memory(case: Case) -> Iterator[Finding]:
         said += f": {size(beyond)} for a request of {context:,} tokens stay allocated"
     if algorithm == DDTREE:
         said += f". A start with {POOL_FLAG} ring has room for the window alone"
-    yield _info("memory_not_freed", said, "draft_window")
+    yield Finding.info("memory_not_freed", said, "draft_window")
 
 
 def _difference(old: Sequence[str], new: Sequence[str]) -> str:

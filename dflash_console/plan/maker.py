@@ -16,7 +16,8 @@ from ..evidence.server import Dialect
 from ..knobs import KnobError, Value, find_knob
 from ..proof import proof_sources, proof_words, quiet_log
 from ..state import HostState
-from .findings import Case, find_all, hot_refusal
+from .case import Case
+from .findings import find_all, hot_refusal
 from .masking import mask_values, secret_values
 from .predict import Wanted, predict, undo_after
 from .records import Change, KnobChange, Mode, Plan, PlanError, Survey

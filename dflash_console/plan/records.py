@@ -56,6 +56,18 @@ class Finding:
     """One sentence: what, why, what to do."""
     knob: str = ""
 
+    @classmethod
+    def error(cls, code: str, message: str, knob: str = "") -> Finding:
+        return cls(Severity.ERROR, code, message, knob)
+
+    @classmethod
+    def warning(cls, code: str, message: str, knob: str = "") -> Finding:
+        return cls(Severity.WARNING, code, message, knob)
+
+    @classmethod
+    def info(cls, code: str, message: str, knob: str = "") -> Finding:
+        return cls(Severity.INFO, code, message, knob)
+
 
 @dataclass(frozen=True)
 class KnobChange:
