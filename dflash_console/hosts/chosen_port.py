@@ -56,8 +56,8 @@ def reserve(host: str, port: int) -> socket.socket:
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except socket.gaierror as error:
-        raise OSError(error.errno, error.strerror) from None
+    except UnicodeError:
+        raise OSError(errno.EINVAL, f"{host} is no host name") from None
     with _claim(port):
         held = socket.socket(family, kind, protocol)
         try:

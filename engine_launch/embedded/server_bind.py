@@ -23,6 +23,8 @@ def bind(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except socket.gaierror as error:
         raise StartError(f"--host {host} is not an address of this machine: {error.strerror}.") from None
+    except UnicodeError:
+        raise StartError(f"--host {host} is no host name: a part of it is empty or too long.") from None
     reserved = socket.socket(family, kind, protocol)
     try:
         # With the option set, connections of an earlier server that linger in TIME_WAIT do not count as "in use"; clearing

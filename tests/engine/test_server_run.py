@@ -149,7 +149,7 @@ def test_a_server_serves_on_the_socket_that_it_was_given(tmp_path: Path, monkeyp
         server.stop()
 
 
-@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "a..b", "x" * 70])
 def test_address_of_another_machine_is_told(host: str) -> None:
     with pytest.raises(StartError, match=host):
         bind(host, 0)

@@ -21,7 +21,7 @@ from dflash_console.config import Config, Sampling
 from dflash_console.drift import truth_table
 from dflash_console.firing import own_engine
 from dflash_console.hosts import chosen_port
-from dflash_console.hosts.chosen_port import PortTaken, own_port, reserve
+from dflash_console.hosts.chosen_port import PortTaken, own_port, reserve, take_port
 from dflash_console.hosts.service import RunState
 from dflash_console.hosts.transport import HostError
 from dflash_console.hosts.unit_file import UnitFile, new_unit_file, parse_unit_file
@@ -249,6 +249,14 @@ def test_a_reserved_port_is_nobody_elses_and_a_port_that_is_being_taken_is_left(
     reserve("127.0.0.1", port).close()
     with pytest.raises(OSError, match="annot assign"):
         reserve("192.0.2.1", port)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "no-such-host.invalid"])
+def test_what_is_no_host_is_left_for_the_engine_to_name(host: str, tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        reserve(host, free_port())
+    unit = UnitFile(("engine", "--host", host, "--port", "30000", "--engine", "embedded"), chosen_port=30_000)
+    assert take_port(tmp_path / "service.toml", unit, move=True) == (unit, None)
 
 
 def test_of_many_processes_that_want_a_port_at_once_one_gets_it() -> None:
