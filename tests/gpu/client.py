@@ -161,6 +161,10 @@ class Client:
                 raise ServerError(0, f"{what} within {seconds:.0f} s")
             time.sleep(0.2)
 
+    def command(self, path: str, body: Json) -> str:
+        """What the server says to a POST that it answers in words."""
+        return self._send("POST", path, body).decode(errors="replace")
+
     def get(self, path: str) -> Any:
         return json.loads(self._send("GET", path, None))
 

@@ -44,7 +44,7 @@ one_gpu() {
   lane draws "$device" 30700 "${UNTIMED_SECONDS:-700}" refusals,temperature,equality-single
   lane start "$device" 30900 "${UNTIMED_SECONDS:-700}" starting
   # Ends with a timed part, whose turn comes when the lanes above have ended.
-  lane bf16 "$device" 31000 1100 suites,rescored,mixed,speed
+  lane bf16 "$device" 31000 1100 suites,rescored,mixed,speed,profile
   sleep "${LATER_SECONDS:-130}"
   lane cost "$device" 31300 1000 cost
   lane split "$device" 31500 1000 split

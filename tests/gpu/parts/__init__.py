@@ -12,6 +12,7 @@ from tests.gpu.parts.faults import FAULTS
 from tests.gpu.parts.hot import HOT, REQUESTS
 from tests.gpu.parts.mixed import MIXED
 from tests.gpu.parts.parallel import PARALLEL, PARALLEL_MOE
+from tests.gpu.parts.profile import PROFILE
 from tests.gpu.parts.random_targets import COST, MOE
 from tests.gpu.parts.rescored import RESCORED
 from tests.gpu.parts.ring import POOL, RING_PART
@@ -27,7 +28,8 @@ PARTS: Mapping[str, Part] = MappingProxyType(
         part.name: part
         for part in (
             SMOKE, EQUALITY, SINGLE, FAULTS, HOT, REQUESTS, WEIGHTS, TEMPERATURE, REFUSALS, RESCORED,
-            SUITES, STARTING, SPEED, SPLIT, WINDOW, RING_PART, POOL, MIXED, MOE, COST, CONSOLE, PROMPTS, PARALLEL, PARALLEL_MOE,
+            SUITES, STARTING, SPEED, SPLIT, PROFILE, WINDOW, RING_PART, POOL, MIXED, MOE, COST, CONSOLE,
+            PROMPTS, PARALLEL, PARALLEL_MOE,
         )
     }
 )  # fmt: skip
