@@ -1,4 +1,4 @@
-"""Draft checkpoints for tests: files of the right form without training."""
+"""Checkpoints for tests: drafters of the right form without training, and the configuration of a target that they fit."""
 
 from __future__ import annotations
 
@@ -68,3 +68,20 @@ def write_untrained_drafter(folder: Path) -> Path:
         folder / "model.safetensors",
     )
     return folder
+
+
+def write_target(folder: Path, **changes: object) -> Path:
+    """A target's folder with its configuration alone."""
+    folder.mkdir(parents=True)
+    config = {"hidden_size": 576, "num_hidden_layers": 30, "vocab_size": 49152, **changes}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+def flags_for(tmp_path: Path, *more: str, **changes: object) -> list[str]:
+    """Flags that start DDTREE with a drafter and a target that fit; ``changes`` are of the target's configuration."""
+    drafter, model = write_drafter(tmp_path / "drafter"), write_target(tmp_path / "target", **changes)
+    head = (
+        f"--model-path {model} --speculative-draft-model-path {drafter} --speculative-algorithm DDTREE --attention-backend triton"
+    )
+    return [*head.split(), *more]
