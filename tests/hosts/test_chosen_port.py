@@ -253,8 +253,6 @@ def test_a_reserved_port_is_nobody_elses_and_a_port_that_is_being_taken_is_left(
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 70, "no-such-host.invalid"])
 def test_what_is_no_host_is_left_for_the_engine_to_name(host: str, tmp_path: Path) -> None:
-    with pytest.raises(OSError):
-        reserve(host, free_port())
     unit = UnitFile(("engine", "--host", host, "--port", "30000", "--engine", "embedded"), chosen_port=30_000)
     assert take_port(tmp_path / "service.toml", unit, move=True) == (unit, None)
 
