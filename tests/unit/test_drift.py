@@ -1,135 +1,20 @@
-"""Verdicts on configuration drift: the cause in words, and never a mismatch from something that was not read."""
+"""Verdicts on configuration drift: the cause in words, and what to press."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dflash_console.drift import DriftKind, Severity, TruthRow, Verdict, drift_items, truth_table
-from dflash_console.evidence.engine_log import StartLog
-from dflash_console.evidence.journal import LogLine
-from dflash_console.evidence.process import ProcessEvidence
+from dflash_console.drift import DriftKind, Severity, Verdict, drift_items, truth_table
 from dflash_console.evidence.reading import Known
-from dflash_console.evidence.server import ServerInfo, parse_server_info
-from dflash_console.hosts.service import ConfigSource, RunState, ServiceConfig, ServiceState
+from dflash_console.evidence.server import parse_server_info
+from dflash_console.hosts.service import RunState
 from dflash_console.knobs import KNOBS, TRUTH_KNOBS, Source
-from dflash_console.state import Aged, HostState
-from engine_launch.spec.drafter_config import DrafterConfig, parse_drafter_config
+from dflash_console.state import HostState
 
-COMMAND = (
-    *("python", "-m", "engine_launch", "serve", "--engine", "embedded", "--speculative-algorithm", "DDTREE"),
-    *("--speculative-ddtree-budget", "8", "--speculative-ddtree-topk", "4", "--port", "30000"),
-)
-STOCK = ("python", "-m", "sglang.launch_server", "--model-path", "/w/t", "--speculative-algorithm", "DFLASH")
-READY = "The server is fired up and ready to roll!"
-DRAFTER = json.dumps(
-    {
-        "architectures": ["DFlashDraftModel"],
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_attention_heads": 4,
-        "num_hidden_layers": 6,
-        "vocab_size": 100,
-        "block_size": 8,
-        "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
-        "sliding_window": 2048,
-        "use_sliding_window": True,
-    }
-)
-
-
-TRAINED = parse_drafter_config(DRAFTER)
-
-
-def confirmation(algorithm: str = "DDTREE", budget: int = 8, window: object = None, layers: object = 2048, block: int = 8) -> str:
-    return (
-        f"Initialized {algorithm} draft runner. attention_backend=torch_native, model=DFlashDraftModel, block_size={block}, "
-        f"tree_budget={budget}, tree_topk=4, layers_window={layers}, draft_window_size={window}, "
-        f"compact_cache={window is not None}"
-    )
-
-
-def hot(name: str, old: object, new: object) -> str:
-    return f"Hot change applied. {name}: {old} -> {new} (from /set_internal_state)"
-
-
-@dataclass(frozen=True)
-class Host:
-    """What a test's host has; ``None`` = that source was not read."""
-
-    written: Sequence[str] | None = COMMAND
-    loaded: Sequence[str] | None = COMMAND
-    process: Sequence[str] | None = COMMAND
-    log: Sequence[str] | None = (confirmation(), READY)
-    server: ServerInfo | None = None
-    drafter: DrafterConfig | None = TRAINED
-    state: RunState = RunState.RUNNING
-    started: float = 2000.0
-    edited: float = 1000.0
-    report_after: int = 0
-    """Lines of the log that had been read when the server was asked."""
-
-    def snapshot(self) -> HostState:
-        config = None
-        if self.written is not None:
-            source = ConfigSource("/etc/systemd/system/sgl.service", "", self.edited)
-            loaded = tuple(self.loaded) if self.loaded is not None else None
-            config = Aged(ServiceConfig((source,), tuple(self.written), loaded), 0.0)
-        return HostState(
-            host="h",
-            unit="u",
-            service=Aged(ServiceState("u", self.state, "ab", 7, started_at=self.started), 0.0),
-            config=config,
-            process=Aged(ProcessEvidence(7, tuple(self.process)), 0.0) if self.process is not None else None,
-            server=Aged(self.server, 0.0) if self.server is not None else None,
-            report_after=self.report_after,
-            log=Aged(StartLog().add_all(LogLine(line) for line in self.log), 0.0) if self.log is not None else None,
-            drafter=Aged(self.drafter, 0.0) if self.drafter is not None else None,
-        )
-
-    def without(self, missing: set[str]) -> Host:
-        """The same host with some sources not read."""
-        return replace(
-            self,
-            written=None if "written" in missing else self.written,
-            loaded=None if "loaded" in missing else self.loaded,
-            process=None if "process" in missing else self.process,
-            log=None if "log" in missing else self.log,
-            server=None if "server" in missing else self.server,
-            drafter=None if "drafter" in missing else self.drafter,
-        )
-
-    def row(self, knob: str) -> TruthRow:
-        row = truth_table(self.snapshot()).row(knob)
-        assert row is not None, knob
-        return row
-
-
-def with_flags(command: Sequence[str], *words: str) -> tuple[str, ...]:
-    return (*command, *words)
-
-
-def reported(**now: object) -> ServerInfo:
-    """Our engine's report after a start with budget 8."""
-    started: dict[str, object] = {
-        "algorithm": "DDTREE",
-        "speculation": True,
-        "block_size": 8,
-        "speculative_ddtree_budget": 8,
-        "speculative_ddtree_topk": 4,
-        "speculative_draft_window_size": None,
-        "layers_window": 2048,
-        "compact_cache": False,
-    }
-    return parse_server_info(
-        json.dumps({"startup_settings": started, "internal_states": [{**started, **now}], "engine": "embedded", "version": "x"})
-    )
+from .drift_host import COMMAND, READY, STOCK, Host, confirmation, hot, reported, with_flags
 
 
 def test_when_every_source_agrees_every_row_is_in_order() -> None:
@@ -169,89 +54,6 @@ def test_a_restart_that_would_start_something_else_than_what_runs_and_is_written
     row = Host(loaded=budget).row("tree_budget")
     assert (row.verdict, row.kind) == (Verdict.DRIFT, DriftKind.NOT_LOADED)
     assert row.message == "the unit file says 8, the manager has loaded 16"
-
-
-def test_a_hot_change_that_is_not_written_down_is_drift_of_its_own_kind_with_a_key() -> None:
-    log = (confirmation(), READY, hot("speculative_ddtree_budget", 8, 16))
-    row = Host(log=log, server=reported(speculative_ddtree_budget=16)).row("tree_budget")
-    assert (row.verdict, row.kind, row.key) == (Verdict.DRIFT, DriftKind.HOT_NOT_WRITTEN, "a")
-    assert "16 now, 8 in the unit file" in row.message
-    assert row.severity is Severity.WARNING
-    assert row.now.value == 16
-
-
-def test_a_hot_change_is_seen_without_its_log_line_too() -> None:
-    row = Host(server=reported(speculative_ddtree_budget=16)).row("tree_budget")
-    assert row.kind is DriftKind.HOT_NOT_WRITTEN
-    assert row.now.value == 16
-
-
-def test_a_report_from_before_the_hot_change_does_not_contradict_the_log() -> None:
-    log = (confirmation(), READY, hot("speculative_ddtree_budget", 8, 16))
-    assert Host(log=log, server=reported()).row("tree_budget").now.value == 16
-
-
-@pytest.mark.parametrize("report", [8, 12, 16])
-def test_an_engine_whose_newest_report_and_log_say_two_values_contradicts_itself_also_when_one_is_the_files(report: int) -> None:
-    log = (confirmation(), READY, hot("speculative_ddtree_budget", 8, 24))
-    row = Host(log=log, server=reported(speculative_ddtree_budget=report), report_after=3).row("tree_budget")
-    assert (row.verdict, row.kind, row.severity) == (Verdict.DRIFT, DriftKind.CONTRADICTION, Severity.ERROR)
-    assert f"log line 3 says 24, /server_info internal_states.speculative_ddtree_budget says {report}" in row.message
-    assert row.key == "r"
-
-
-def test_a_report_that_no_change_since_explains_contradicts_the_log_whenever_it_was_asked_for() -> None:
-    log = (confirmation(), READY, hot("speculative_ddtree_budget", 8, 16), hot("speculative_ddtree_budget", 16, 24))
-    kinds = [Host(log=log, server=reported(speculative_ddtree_budget=n)).row("tree_budget").kind for n in (8, 16, 24, 12)]
-    assert kinds == [DriftKind.HOT_NOT_WRITTEN] * 3 + [DriftKind.CONTRADICTION]
-    later = [
-        replace(Host(log=log), server=reported(speculative_ddtree_budget=n), report_after=3).row("tree_budget") for n in (8, 16)
-    ]
-    assert [row.kind for row in later] == [DriftKind.CONTRADICTION, DriftKind.HOT_NOT_WRITTEN]
-
-
-def test_a_refused_change_contradicts_nothing() -> None:
-    refused = "Hot change refused. speculative_ddtree_budget: 8 -> 24 (from /set_internal_state): no graph of that width"
-    assert Host(log=(confirmation(), READY, refused), server=reported(), report_after=3).row("tree_budget").verdict is Verdict.OK
-
-
-def test_an_engine_that_reports_another_start_than_its_confirmation_line_contradicts_itself() -> None:
-    row = Host(log=(confirmation(budget=24), READY), server=reported()).row("tree_budget")
-    assert (row.verdict, row.kind) == (Verdict.DRIFT, DriftKind.CONTRADICTION)
-    assert "log line 1 says 24, /server_info startup_settings.speculative_ddtree_budget says 8" in row.message
-
-
-def test_speculation_that_the_log_switched_off_and_the_report_has_on_is_a_contradiction() -> None:
-    log = (confirmation(), READY, hot("speculation", 1, 0))
-    row = Host(log=log, server=reported(), report_after=3).row("speculation")
-    assert (row.verdict, row.kind) == (Verdict.DRIFT, DriftKind.CONTRADICTION)
-    assert Host(log=log, server=reported(speculation=False), report_after=3).row("speculation").kind is DriftKind.SPECULATION_OFF
-
-
-def test_a_window_that_log_and_report_disagree_on_takes_the_compact_cache_with_it() -> None:
-    log = (confirmation(), READY, hot("speculative_draft_window_size", 0, 512))
-    host = Host(log=log, server=reported(), report_after=3)
-    assert host.row("draft_window").kind is DriftKind.CONTRADICTION
-    assert host.row("compact_cache").kind is DriftKind.FOLLOWS
-
-
-def test_a_hot_change_back_to_what_is_written_is_in_order() -> None:
-    log = (confirmation(), hot("speculative_ddtree_budget", 8, 16), hot("speculative_ddtree_budget", 16, 8), READY)
-    assert Host(log=log, server=reported()).row("tree_budget").verdict is Verdict.OK
-
-
-def test_a_hot_change_of_a_setting_that_the_file_leaves_open_is_drift_against_the_start() -> None:
-    open_budget = tuple(word for word in COMMAND if word not in ("--speculative-ddtree-budget", "8"))
-    host = Host(open_budget, open_budget, open_budget, server=reported(speculative_ddtree_budget=16))
-    assert "16 now, 8 at start" in host.row("tree_budget").message
-
-
-def test_a_hot_window_makes_window_and_compact_cache_drift_together() -> None:
-    log = (confirmation(), READY, hot("speculative_draft_window_size", 0, 512))
-    host = Host(log=log, server=reported(speculative_draft_window_size=512, compact_cache=True))
-    assert host.row("draft_window").kind is DriftKind.HOT_NOT_WRITTEN
-    assert host.row("compact_cache").kind is DriftKind.FOLLOWS
-    assert host.row("compact_cache").now.value is True
 
 
 def test_an_engine_that_ignores_a_flag_is_quoted() -> None:
@@ -472,73 +274,6 @@ def test_worst_items_come_first() -> None:
     items = drift_items(truth_table(Host(written=window, loaded=window, log=log).snapshot()))
     assert [item.severity for item in items] == sorted((item.severity for item in items), key=lambda severity: -severity.value)
     assert items[-1].kind is DriftKind.HOT_NOT_WRITTEN
-
-
-WINDOWS = st.sampled_from([None, 8, 512, 2048])
-BUDGETS = st.sampled_from([1, 8, 16])
-
-
-@st.composite
-def hosts(draw: st.DrawFn) -> Host:
-    def command() -> tuple[str, ...]:
-        window = draw(WINDOWS)
-        flags = () if window is None else ("--speculative-draft-window-size", str(window))
-        return (*COMMAND[:8], "--speculative-ddtree-budget", str(draw(BUDGETS)), *flags)
-
-    changes = draw(
-        st.lists(
-            st.sampled_from([hot("speculative_ddtree_budget", 8, 16), hot("speculative_draft_window_size", 0, 512)]), max_size=2
-        )
-    )
-    info = reported(
-        speculative_ddtree_budget=draw(BUDGETS), speculative_draft_window_size=draw(WINDOWS), layers_window=draw(WINDOWS)
-    )
-    return Host(
-        written=command(),
-        loaded=command(),
-        process=command(),
-        log=(confirmation(budget=draw(BUDGETS), window=draw(WINDOWS), layers=draw(WINDOWS)), READY, *changes),
-        server=draw(st.sampled_from([info, None])),
-        state=draw(st.sampled_from(list(RunState))),
-    )
-
-
-PARTS = ("written", "loaded", "process", "log", "server", "drafter")
-
-
-@given(hosts(), st.sets(st.sampled_from(PARTS)))
-def test_a_source_that_was_not_read_never_makes_a_mismatch(host: Host, missing: set[str]) -> None:
-    less = host.without(missing)
-    whole = truth_table(host.snapshot())
-    before = {row.knob for row in drift_items(whole)}
-    in_effect = {row.knob: row.now.value for row in whole.rows}
-    for row in drift_items(truth_table(less.snapshot())):
-        known = [reading for reading in row.readings.values() if reading.known is not Known.UNKNOWN]
-        assert len(known) >= 2, "a mismatch needs two sources that were read"
-        # Without its best witness a weaker one speaks for a setting: the log of a change that the report has overtaken.
-        another_witness = row.now.value is not None and row.now.value != in_effect.get(row.knob)
-        assert row.knob in before or another_witness or row.knob == "compact_cache", "nothing drifts because less is known"
-
-
-@given(st.sets(st.sampled_from(PARTS), min_size=5))
-def test_one_source_alone_never_drifts(missing: set[str]) -> None:
-    host = Host(server=reported()).without(missing)
-    assert drift_items(truth_table(host.snapshot())) == ()
-
-
-@given(BUDGETS, WINDOWS)
-def test_the_same_values_everywhere_are_in_order(budget: int, window: int | None) -> None:
-    flags = () if window is None else ("--speculative-draft-window-size", str(window))
-    command = (*COMMAND[:8], "--speculative-ddtree-budget", str(budget), *flags)
-    info = reported(speculative_ddtree_budget=budget, speculative_draft_window_size=window, compact_cache=window is not None)
-    # The report's start values are those of the same start.
-    info = replace(
-        info,
-        startup=MappingProxyType({**info.startup, "speculative_ddtree_budget": budget, "speculative_draft_window_size": window}),
-    )
-    table = truth_table(Host(command, command, command, (confirmation(budget=budget, window=window), READY), info).snapshot())
-    assert drift_items(table) == ()
-    assert {row.verdict for row in table.rows} <= {Verdict.OK, Verdict.NOTE}
 
 
 def test_an_empty_snapshot_has_every_row_and_no_drift() -> None:
