@@ -75,5 +75,12 @@ def _why_no_figures(state: HostState, busy: str) -> str:
     if state.service.value.state is RunState.RUNNING:
         if state.stranger is not None:
             return "another program answers: 3 says which"
-        return "" if state.ready else "the engine loads"
+        return "" if state.ready else _why_no_answer(state)
     return _DOWN.get(state.service.value.state, "")
+
+
+def _why_no_answer(state: HostState) -> str:
+    """Why a running engine gives no figures: as the header, it is not said to load before it was asked or its log was read."""
+    if state.said_ready:
+        return "the engine does not answer" if "server" in state.problems else "asking the engine"
+    return "the engine loads" if state.log is not None or "server" in state.problems else "asking the engine"

@@ -12,6 +12,7 @@ from dflash_console.evidence.start_log import MAX_HOT_CHANGES
 from dflash_console.history import Mark as HistoryMark
 from dflash_console.history import MarkKind
 from dflash_console.hosts.service import RunState
+from dflash_console.state import HostState
 from dflash_console.tui import messages
 from dflash_console.tui.facts import DriftBadge, Tone, header_facts
 from dflash_console.tui.figures import live_figures
@@ -235,6 +236,21 @@ def test_a_hot_change_in_history_that_the_log_still_has_is_marked_once_and_in_sh
 )
 def test_the_plots_offer_no_start_while_one_is_under_way(run: RunState, busy: str, words: str) -> None:
     figures = live_figures(state(run=run), busy)
+    assert (figures.decode_note, figures.commit_note) == (words, words)
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (replace(state(ready=False), log=None), "asking the engine"),
+        (replace(state(ready=False), log=None, problems={"server": "refused"}), "the engine loads"),
+        (state(ready=False, texts=START_LINES[:3]), "the engine loads"),
+        (state(ready=False), "asking the engine"),
+        (replace(state(ready=False), problems={"server": "timed out"}), "the engine does not answer"),
+    ],
+)
+def test_the_plots_call_no_running_engine_loading_before_that_is_known(seen: HostState, words: str) -> None:
+    figures = live_figures(seen)
     assert (figures.decode_note, figures.commit_note) == (words, words)
 
 
