@@ -94,6 +94,16 @@ async def test_every_setting_stands_with_its_value_and_origin(make_app: MakeApp)
         assert "the engine's own" in next(row for row in rows if "Drafter  " in row)
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_scroll_bar_that_comes_with_the_settings_wraps_none_of_them(make_app: MakeApp, size: tuple[int, int]) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app, size=size) as pilot:
+        await pilot.press("2")
+        await pilot.pause()
+        table = app.query_one(KnobTable)
+        assert table.query_one(Static).region.height == len(table.text.split("\n"))
+
+
 async def test_edits_are_marked_now_or_restart(make_app: MakeApp) -> None:
     app = make_app(RecordedLink(state()))
     async with running(app) as pilot:

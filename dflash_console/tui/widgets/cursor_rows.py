@@ -57,10 +57,14 @@ class CursorRows(VerticalScroll, Generic[Row], can_focus=True, inherit_bindings=
 
     def redraw(self) -> None:
         """Write the text anew, for another size or another theme."""
-        width = self.scrollable_content_region.width
-        if width < LEAST_WIDTH:
+        region = self.scrollable_content_region
+        if region.width < LEAST_WIDTH:
             return
-        text = Text("\n").join(self.paint(width))
+        lines = self.paint(region.width)
+        if len(lines) > region.height and not self.show_vertical_scrollbar:
+            # The scroll bar comes with these lines, and takes its columns from them.
+            lines = self.paint(region.width - self.styles.scrollbar_size_vertical)
+        text = Text("\n").join(lines)
         if text != self._text:
             self._text = text
             self._static.update(text)
