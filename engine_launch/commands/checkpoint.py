@@ -56,10 +56,7 @@ def read_shapes(folder: Path) -> Shapes | None:
     Raises:
         CheckpointError: there are no weights, a file of the index is missing, or a file is not whole.
     """
-    files = sorted(folder.glob("*.safetensors"))
-    index = folder / f"{WEIGHTS_FILE}.index.json"
-    if index.exists():
-        files = sorted({*files, *(folder / name for name in _indexed(index))})
+    files = _loaded(folder)
     if not files:
         if any(file for pattern in OTHER_WEIGHTS for file in folder.glob(pattern)):
             return None
@@ -68,6 +65,18 @@ def read_shapes(folder: Path) -> Shapes | None:
     for file in files:
         shapes.update((name.removeprefix("model."), shape) for name, shape in _header(file)[0].items())
     return None if any(name.endswith(QUANTISED) for name in shapes) else shapes
+
+
+def _loaded(folder: Path) -> list[Path]:
+    """The safetensors files that SGLang takes (0.5.17, ``filter_duplicate_safetensors_files``): those of the index where there is
+    one, whatever else lies beside them; without it all, but for Mistral's second form of the same weights."""
+    files = sorted(folder.glob("*.safetensors"))
+    index = folder / f"{WEIGHTS_FILE}.index.json"
+    if files and index.is_file():
+        return sorted(folder / name for name in _indexed(index))
+    if [file.name for file in files] == ["consolidated.safetensors", WEIGHTS_FILE]:
+        return files[1:]
+    return files
 
 
 def _indexed(index: Path) -> set[str]:

@@ -126,6 +126,16 @@ def test_a_drafter_in_several_files_is_looked_at_as_one(tmp_path: Path, prefix: 
     assert "tensors are missing" in drafter_problem(folder)
 
 
+def test_what_lies_beside_the_files_that_sglang_takes_is_not_looked_at(tmp_path: Path) -> None:
+    folder = write_drafter(tmp_path / "drafter")
+    (folder / "consolidated.safetensors").write_bytes(b"")
+    assert drafter_problem(folder) == "", "the same weights in Mistral's form"
+    (folder / "half.safetensors").write_bytes(b"")
+    assert "not a whole safetensors file" in drafter_problem(folder), "without an index every file is taken"
+    split(folder)
+    assert drafter_problem(folder) == "", "with an index its own are"
+
+
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
