@@ -15,7 +15,7 @@ from dflash_console.plan import Mode, Plan, Severity
 from dflash_console.state import Aged, HostState
 from engine_launch.spec.kv import draft_kv_bytes
 
-from .test_plan import codes, drafter, plan, state
+from .plan_cases import codes, drafter, plan, state
 
 CONTEXT = 8192
 ROW = 4 * 2 * 3 * 64 * 4
