@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 UNKNOWN = "–"
+MIB_PER_GIB = 1024
 
 
 def tokens_per_second(value: float | None) -> str:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from ..evidence.gpu_faults import Grade
 from ..evidence.gpu_holders import Owner
-from ..formats import UNKNOWN
+from ..formats import MIB_PER_GIB, UNKNOWN
 from ..gpu_report import GpuLine, GpuReport, gpu_report
 from ..state import HostState
 from .output import Cell, JsonValue, Output, Tone
 
-MIB_PER_GIB = 1024
-
 
 def gpus_json(state: HostState) -> dict[str, JsonValue]:
-    """``gpus``: ``null`` where they could not be read, empty on a host without one; ``ranks``: ``null`` without a server."""
+    """``gpus``: ``null`` where they could not be read, empty on a host without one; ``ranks``: ``null`` unless a server has been ready."""
     report = gpu_report(state)
     count = report.ranks
     return {

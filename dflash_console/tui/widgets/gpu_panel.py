@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from ...formats import UNKNOWN, bar
+from ...formats import MIB_PER_GIB, UNKNOWN, bar
 from .panel import STALE, Panel
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ LAST_COLUMN = 8
 """Cells of the last column: a rank's name (``DP1 TP1``), or a fault in a word."""
 BAR = (3, 12)
 """Cells of the bar, at least and at most."""
-MIB_PER_GIB = 1024
 _COLOURS = {"BAD": "error", "CAUTION": "warning"}
 """By the name of a grade: the module of grades is imported with the first GPU, not for the first paint."""
 
