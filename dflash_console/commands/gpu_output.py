@@ -11,7 +11,8 @@ from .output import Cell, JsonValue, Output, Tone
 
 
 def gpus_json(state: HostState) -> dict[str, JsonValue]:
-    """``gpus``: ``null`` where they could not be read, empty on a host without one; ``ranks``: ``null`` unless a server has been ready."""
+    """``gpus``: ``null`` where they could not be read, empty on a host without one; ``ranks``: ``null`` while no server has been
+    ready."""
     report = gpu_report(state)
     count = report.ranks
     return {
