@@ -14,6 +14,8 @@ from dflash_console.plan import Change, Mode
 from dflash_console.session import HostSession, open_session
 
 FAST = Timeouts(restart=40, ready=60, prompt=40, drain=20, hot=10)
+IMPATIENT = Timeouts(restart=2.0, ready=3.0, prompt=20.0, drain=0.6, hot=1.0)
+"""For waits that are meant to run out. Long enough for what must have happened by then on a busy machine."""
 
 
 def paths_under(folder: Path) -> Paths:

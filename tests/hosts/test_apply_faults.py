@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import resource
 import signal
@@ -15,22 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from dflash_console.apply import StageEvent, StageStatus, Timeouts, Verdict, apply_plan, pending_operations, stop_service
-from dflash_console.apply.control import plan_restart
+from dflash_console.apply import StageEvent, StageStatus, Verdict, apply_plan, pending_operations, stop_service
 from dflash_console.config import Config, Sampling
-from dflash_console.evidence.server import in_effect_reading
-from dflash_console.hosts import proc
 from dflash_console.hosts.process import ProcessService
 from dflash_console.hosts.service import RunState, ServiceState
 from dflash_console.hosts.supervisor_state import read_state
-from dflash_console.knobs import KNOBS
 from dflash_console.plan import Change, Mode
 
 from .conftest import MakeUnit
-from .sessions import FAST, change, session_on, stage, started
-
-IMPATIENT = Timeouts(restart=2.0, ready=3.0, prompt=20.0, drain=0.6, hot=1.0)
-"""For waits that are meant to run out. Long enough for what must have happened by then on a busy machine."""
+from .sessions import FAST, IMPATIENT, change, session_on, stage, started
 
 
 @contextmanager
@@ -330,48 +322,6 @@ async def test_a_hot_change_that_is_only_said_to_be_done_is_not_confirmed(make_u
         assert "speculative_ddtree_budget" in result.reason
 
 
-async def test_a_hot_plan_from_before_a_restart_is_refused(make_unit: MakeUnit, tmp_path: Path) -> None:
-    make_unit()
-    async with session_on(tmp_path) as session:
-        await started(session)
-        plan = await session.plan(Change({"tree_budget": 16}, Mode.HOT))
-        assert (await change(session, {"layers_window": "off"})).confirmed
-        result = await apply_plan(session, plan, timeouts=FAST)
-        assert result.verdict is Verdict.REFUSED
-        assert "was changed since the plan" in result.reason or "restarted since" in result.reason
-
-
-async def test_a_file_that_changed_after_the_plan_is_not_overwritten(make_unit: MakeUnit, tmp_path: Path) -> None:
-    unit = make_unit()
-    async with session_on(tmp_path) as session:
-        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
-        unit.file.write_text(unit.file.read_text() + "\n# by a colleague\n")
-        result = await apply_plan(session, plan, timeouts=FAST)
-        assert result.verdict is Verdict.REFUSED
-        assert "changed since the plan was made" in result.reason
-        assert unit.file.read_text().endswith("# by a colleague\n")
-
-
-async def test_a_start_that_waited_for_a_colleagues_does_not_restart_the_engine(make_unit: MakeUnit, tmp_path: Path) -> None:
-    make_unit()
-    async with session_on(tmp_path) as session:
-        plan = await plan_restart(session)
-        first = await started(session)
-        result = await apply_plan(session, plan, what="start", timeouts=FAST)
-        assert result.verdict is Verdict.REFUSED
-        assert "was started meanwhile" in result.reason
-        assert (await session.service.state()).invocation_id == first.invocation_id
-
-
-async def test_two_people_cannot_apply_at_once(make_unit: MakeUnit, tmp_path: Path) -> None:
-    unit = make_unit()
-    other = ProcessService(unit.transport, unit.folder)
-    async with session_on(tmp_path) as session, other.lock("apply by ada"):
-        result = await change(session, {"tree_budget": 16})
-        assert result.verdict is Verdict.REFUSED
-        assert "apply by ada" in result.reason
-
-
 async def test_read_only_refuses(make_unit: MakeUnit, tmp_path: Path) -> None:
     unit = make_unit()
     text = unit.file.read_text()
@@ -379,129 +329,3 @@ async def test_read_only_refuses(make_unit: MakeUnit, tmp_path: Path) -> None:
         result = await change(session, {"tree_budget": 16})
         assert result.verdict is Verdict.REFUSED
     assert unit.file.read_text() == text
-
-
-@pytest.mark.parametrize("fault", ["exit", "hang", "ignore-flag", "bad-answer", "broken-drafter"])
-async def test_an_automatic_roll_back_restores_restarts_and_confirms_the_old_configuration(
-    fault: str, make_unit: MakeUnit, tmp_path: Path
-) -> None:
-    unit = make_unit("--speculative-ddtree-budget", "8", "--speculative-draft-window-size", "256", faults=f"16={fault}")
-    async with session_on(tmp_path) as session:
-        await started(session)
-        text = unit.file.read_text()
-        result = await change(
-            session, {"tree_budget": 16, "draft_window": 512}, rollback=True, timeouts=Timeouts(restart=10, ready=3, prompt=5)
-        )
-        assert not result.confirmed
-        assert result.rolled_back, result.reason
-        assert result.rollback is not None
-        assert "tree budget 8 (log line" in result.rollback.reason
-        assert unit.file.read_text() == text
-        state = await session.watcher.refresh()
-        assert state.server is not None
-        assert in_effect_reading(state.server.value, KNOBS["draft_window"]).value == 256
-
-
-async def test_a_roll_back_that_fails_too_has_a_verdict_of_its_own(make_unit: MakeUnit, tmp_path: Path) -> None:
-    unit = make_unit("--speculative-ddtree-budget", "8", faults="16=exit")
-    async with session_on(tmp_path) as session:
-        await started(session)
-        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
-        blocker = socket.socket()
-        blocker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-
-        def block(event: StageEvent) -> None:
-            if event.rolling_back and event.stage.name == "checks" and event.stage.status is StageStatus.DONE:
-                blocker.bind(("127.0.0.1", unit.port))
-                blocker.listen()
-
-        with blocker:
-            result = await apply_plan(session, plan, rollback_on_failure=True, timeouts=FAST, on_event=block)
-        assert result.verdict is Verdict.ROLLBACK_FAILED
-        assert not result.rolled_back
-        assert "no kernel image" in result.reason, "what began it"
-        assert "is in use" in result.reason, "what stopped the roll-back"
-
-
-@pytest.mark.parametrize("stage_name", ["verify unit", "restart"], ids=["put back", "rolled back"])
-async def test_what_a_colleague_wrote_meanwhile_is_not_put_back(stage_name: str, make_unit: MakeUnit, tmp_path: Path) -> None:
-    unit = make_unit("--speculative-ddtree-budget", "8", faults="16=exit")
-    async with session_on(tmp_path) as session:
-        await started(session)
-        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
-
-        def colleague(event: StageEvent) -> None:
-            if event.stage.name == stage_name and event.stage.status is StageStatus.DONE:
-                unit.file.write_text(unit.file.read_text().replace('"16"', '"24"'))
-
-        result = await apply_plan(session, plan, rollback_on_failure=True, timeouts=FAST, on_event=colleague)
-        assert result.verdict is Verdict.ROLLBACK_FAILED
-        assert "was changed by someone else since" in result.reason
-        assert '"24"' in unit.file.read_text()
-
-
-async def test_rolling_back_a_service_that_was_stopped_stops_it_again(make_unit: MakeUnit, tmp_path: Path) -> None:
-    unit = make_unit(faults="16=hang")
-    text = unit.file.read_text()
-    async with session_on(tmp_path) as session:
-        result = await change(session, {"tree_budget": 16}, rollback=True, timeouts=IMPATIENT)
-        assert (result.verdict, result.rolled_back) == (Verdict.TIMED_OUT, True)
-        assert (await session.service.state()).state is RunState.STOPPED
-        assert unit.file.read_text() == text
-
-
-async def test_a_failed_hot_change_is_taken_back(make_unit: MakeUnit, tmp_path: Path) -> None:
-    make_unit("--speculative-ddtree-budget", "8", faults="8=bad-answer-hot")
-    async with session_on(tmp_path) as session:
-        await started(session)
-        result = await change(session, {"tree_budget": 16}, Mode.HOT, rollback=True)
-        assert (result.verdict, result.rolled_back) == (Verdict.BAD_ANSWER, True), result.reason
-        state = await session.watcher.refresh()
-        assert state.server is not None
-        assert in_effect_reading(state.server.value, KNOBS["tree_budget"]).value == 8
-
-
-async def test_running_requests_are_counted_and_drained_before_the_stop(make_unit: MakeUnit, tmp_path: Path) -> None:
-    make_unit()
-    async with session_on(tmp_path) as session:
-        await started(session)
-        http = await session.engine()
-        body = {"text": "x", "sampling_params": {"custom_params": {"hold_s": 3}}}
-        request = asyncio.create_task(http._request("POST", "/generate", body, timeout=60))
-        await asyncio.sleep(0.3)
-        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
-        assert "cuts_requests" in [finding.code for finding in plan.warnings]
-        result = await apply_plan(session, plan, drain=True, timeouts=FAST)
-        assert result.confirmed, result.reason
-        assert stage(result, "drain").seconds > 0.2
-        assert b"meta_info" in await request, "the request was answered to its end"
-
-
-async def test_a_drain_that_takes_too_long_restarts_nothing_and_puts_the_file_back(make_unit: MakeUnit, tmp_path: Path) -> None:
-    unit = make_unit()
-    async with session_on(tmp_path) as session:
-        first = await started(session)
-        text = unit.file.read_text()
-        http = await session.engine()
-        body = {"text": "x", "sampling_params": {"custom_params": {"hold_s": 6}}}
-        request = asyncio.create_task(http._request("POST", "/generate", body, timeout=60))
-        await asyncio.sleep(0.3)
-        plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
-        result = await apply_plan(session, plan, drain=True, timeouts=IMPATIENT)
-        assert result.verdict is Verdict.TIMED_OUT
-        assert "1 requests still run" in result.reason
-        assert (await session.service.state()).invocation_id == first.invocation_id
-        assert unit.file.read_text() == text
-        await request
-
-
-async def test_no_engine_is_left_behind_by_a_failed_apply(make_unit: MakeUnit, tmp_path: Path) -> None:
-    make_unit(faults="16=orphan;16=bad-answer")
-    async with session_on(tmp_path) as session:
-        await started(session)
-        result = await change(session, {"tree_budget": 16}, rollback=True)
-        assert result.rolled_back, result.reason
-        failed_start = next(found for found in result.stages if found.name == "restart").evidence
-        invocations = [line.invocation_id for line in await session.service.lines() if line.invocation_id]
-        broken = next(found for found in dict.fromkeys(invocations) if found and found[:8] in failed_start.partition("→")[2])
-        assert proc.started_with("INVOCATION_ID", broken) == []
