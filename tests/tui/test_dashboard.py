@@ -19,6 +19,7 @@ from dflash_console.tui.figures import live_figures
 from dflash_console.tui.link import LinkError, Past
 from dflash_console.tui.live import past_marks
 from dflash_console.tui.model import ConsoleModel
+from dflash_console.tui.screens.dialog import ScrollText
 from dflash_console.tui.screens.help import ExplainScreen, HelpScreen
 from dflash_console.tui.widgets.connection_notice import ConnectionNotice
 from dflash_console.tui.widgets.event_list import EventPanel
@@ -362,6 +363,19 @@ async def test_question_mark_lists_the_keys_with_the_ids_to_change_them(make_app
         shown = app.screen.query_one("#keys").text  # type: ignore[attr-defined]
         for identity in ("change.budget_up", "operation.apply", "plot.longer", "prompt.open", "screen.truth"):
             assert identity in shown
+
+
+@pytest.mark.parametrize("pane", ["1", "2", "3", "4", "5", "7"])
+async def test_each_key_has_a_line_of_its_own_on_a_small_terminal(make_app: MakeApp, pane: str) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app, size=(80, 24)) as pilot:
+        await pilot.press(pane, "question_mark")
+        await until(lambda: isinstance(app.screen, HelpScreen), "the keys")
+        await pilot.pause()
+        keys = app.screen.query_one("#keys", ScrollText)
+        rows = [row for row in keys.text.split("\n") if row.startswith("  ")]
+        assert max(map(len, rows)) <= keys.scrollable_content_region.width
+        assert all("  " in row.strip() for row in rows)
 
 
 async def test_the_last_line_shows_keys_that_work_and_a_click_presses_them(make_app: MakeApp) -> None:

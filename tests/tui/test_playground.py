@@ -44,6 +44,18 @@ async def test_the_dock_sends_what_is_typed_and_shows_figures(make_app: MakeApp)
         assert "two sorted lists." in dock.text
 
 
+@pytest.mark.parametrize(("columns", "shown"), [(80, False), (200, True)])
+async def test_the_dock_leaves_out_a_text_that_has_no_room(make_app: MakeApp, columns: int, shown: bool) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app, size=(columns, 40)) as pilot:
+        await pilot.press("p", "enter")
+        dock = app.query_one(PromptDock)
+        await until(lambda: "verifies" in dock.text, "the answer's figures")
+        line = next(row for row in dock.text.split("\n") if "verifies" in row)
+        assert line.endswith("two sorted lists.") == shown
+        assert "…" not in line
+
+
 async def test_the_dock_says_when_nothing_comes(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dflash_console.tui.prompt_runner.SILENCE_S", 1)
     link = RecordedLink(state())

@@ -78,8 +78,9 @@ def keys_text(bindings: list[Binding], *, names: bool) -> Text:
         if not rows:
             continue
         text.append(f"{title}\n", style="bold")
+        column = max(9, *(len(" ".join(written)) + 2 for written in keys.values()))
         for identity, binding in rows.items():
-            text.append(f"  {' '.join(keys[identity]):<9}", style="bold")
+            text.append(f"  {' '.join(keys[identity]):<{column}}", style="bold")
             text.append(f"{binding.tooltip or binding.description:<56} " if names else f"{binding.tooltip}")
             text.append(f"{identity}\n" if names else "\n", style="dim")
         text.append("\n")

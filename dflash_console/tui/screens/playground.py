@@ -50,7 +50,7 @@ class PlaygroundPane(Pane):
         _key("compare_plain", "c", "compare_plain", "compare with plain", "the same prompt with plain decoding: same output?"),
         _key("compare_earlier", "C", "compare_earlier", "with others", "compare with parallel and earlier answers, in full"),
         _key("tree", "T", "tree", "tree", "draw one verify"),
-        _key("raw", "R", "raw", "raw text", "the text as it stands, without the chat template, or not"),
+        _key("raw", "R", "raw", "raw text", "the text as it stands, or in the chat template"),
         _key("markdown", "m", "markdown", "", "show a finished answer as Markdown"),
         _key("copy", "y", "copy", "", "copy the answer, also to a file"),
         _key("save", "S", "save", "", "save the answers of this run"),

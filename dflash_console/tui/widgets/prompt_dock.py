@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SHOWN = 4
 """Answers shown, one line each."""
+LEAST_TAIL = 8
+"""Cells beside the figures under which an answer's text is left out: what fits there says nothing."""
 
 
 class PromptDock(Vertical):
@@ -119,8 +121,10 @@ class PromptDock(Vertical):
             figures = answer.figures(brief=True)
             line.append(f"{answer.number + 1} ", style="bold")
             line.append(figures, style="bold" if answer.record is None else "")
-            line.append("  ")
-            line.append(answer.tail(max(0, width - len(figures) - 6)), style="dim")
+            room = width - len(figures) - 6
+            if room >= LEAST_TAIL:
+                line.append("  ")
+                line.append(answer.tail(room), style="dim")
             line.truncate(width - 1, overflow="ellipsis")
             lines.append(line)
         if len(self._runner.answers) > SHOWN:
