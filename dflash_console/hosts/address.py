@@ -10,7 +10,8 @@ from ..knobs import find_knob
 
 DEFAULT_PORT = 30000
 """SGLang's default, and the embedded engine's."""
-_WILDCARDS = frozenset({"0.0.0.0", "::", ""})
+_LOOPBACKS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
+"""Where a server that listens everywhere is asked. On ``::`` it may take IPv6 alone: asyncio's servers do, and so SGLang's."""
 
 
 @dataclass(frozen=True)
@@ -42,4 +43,4 @@ def engine_address(argv: Sequence[str]) -> EngineAddress | None:
     if problems or not port.isdigit() or not 0 < int(port) < 65_536:
         return None
     # A server that listens everywhere answers on loopback, and loopback is what a forward reaches.
-    return EngineAddress("127.0.0.1" if host in _WILDCARDS else host, int(port), text("--api-key"), text("--admin-api-key"))
+    return EngineAddress(_LOOPBACKS.get(host, host), int(port), text("--api-key"), text("--admin-api-key"))

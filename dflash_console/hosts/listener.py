@@ -8,7 +8,7 @@ are only root and the owner may see; what this user may not see is unknown, neve
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -46,13 +46,27 @@ class ListeningSocket:
     uid: int | None = None
     """The user whose it is."""
 
-    def answers(self, address: str, port: int) -> bool:
-        """Whether a connection to ``address:port`` on this machine may reach it."""
-        if self.port != port:
-            return False
-        if self.address.is_unspecified:
-            return True
-        return str(self.address) in ({"127.0.0.1", "::1"} if address == "localhost" else {address})
+    def nearness(self, address: str) -> int | None:
+        """How near its address is to ``address``; ``None`` = no connection to there reaches it.
+
+        Of the sockets of one port the kernel gives a connection to the nearest (``compute_score`` of inet_hashtables.c): 2 for
+        that very address, 1 for every address of its family, 0 for every IPv6 address where an IPv4 one is asked for. The last
+        takes IPv4 too only where it is not bound with ``IPV6_V6ONLY``, which ``/proc`` does not show.
+        """
+        if not self.address.is_unspecified:
+            return 2 if str(self.address) == address else None
+        if ":" in address:
+            return 1 if self.address.version == 6 else None
+        return 1 if self.address.version == 4 else 0
+
+
+def answering(sockets: Iterable[ListeningSocket], address: str, port: int) -> set[ListeningSocket]:
+    """Those that a connection to ``address:port`` on this machine reaches. ``localhost`` is tried on both loopback addresses."""
+    found: set[ListeningSocket] = set()
+    for each in ("127.0.0.1", "::1") if address == "localhost" else (address,):
+        near = {socket: at for socket in sockets if socket.port == port and (at := socket.nearness(each)) is not None}
+        found |= {socket for socket, at in near.items() if at == max(near.values())}
+    return found
 
 
 def parse_listeners(data: bytes) -> tuple[ListeningSocket, ...]:
@@ -107,17 +121,19 @@ async def look_at_port(transport: Transport, address: str, port: int, main_pid: 
         if all(main_pid in holders[socket.inode] for socket in sockets):
             return Listener.OURS, None
         table = await read_processes(transport)
-        found = await _judge(transport, sockets, holders, table, main_pid)
-        return found, _holder(sockets, holders, table) if found is Listener.OTHER else None
+        strange = {socket for socket in sockets if not holders[socket.inode] & table.family(main_pid)}
+        found = await _judge(transport, strange, holders, table, main_pid)
+        if found is not Listener.OTHER:
+            return found, None
+        return found, _holder(strange, {socket.inode: holders[socket.inode] for socket in strange}, table)
     except HostError:
         return Listener.UNKNOWN, None
 
 
 async def _judge(
-    transport: Transport, sockets: set[ListeningSocket], holders: dict[int, set[int]], table: ProcessTable, main_pid: int
+    transport: Transport, strange: set[ListeningSocket], holders: dict[int, set[int]], table: ProcessTable, main_pid: int
 ) -> Listener:
-    family = table.family(main_pid)
-    strange = [socket for socket in sockets if not holders[socket.inode] & family]
+    """Args: strange: the sockets that nobody of the unit is seen to hold."""
     if not strange:
         return Listener.OURS
     main = table.processes.get(main_pid)
@@ -159,11 +175,11 @@ async def _listening(transport: Transport, address: str, port: int) -> set[Liste
     found: set[ListeningSocket] = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
-            found |= {socket for socket in parse_listeners(await transport.read(table)) if socket.answers(address, port)}
+            found.update(parse_listeners(await transport.read(table)))
         except HostError:
             # A kernel without IPv6 has no tcp6.
             continue
-    return found
+    return answering(found, address, port)
 
 
 async def _holders(transport: Transport, sockets: set[ListeningSocket]) -> dict[int, set[int]]:

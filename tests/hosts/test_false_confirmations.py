@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import pytest
 from dflash_console.apply import ApplyResult, StageEvent, StageStatus, Verdict, apply_plan, start_service, stop_service
 from dflash_console.drift import DriftKind, TruthRow, truth_table
 from dflash_console.drift import Verdict as RowVerdict
-from dflash_console.hosts.listener import Listener, listener_of, parse_listeners
+from dflash_console.hosts.listener import Listener, listener_of, look_at_port, parse_listeners
 from dflash_console.hosts.local import LocalTransport
 from dflash_console.plan import Change, Mode
 from dflash_console.session import HostSession
@@ -246,6 +246,49 @@ async def test_a_listening_socket_is_known_by_the_process_that_holds_it(address:
         finally:
             sleeper.kill()
             await sleeper.wait()
+
+
+@asynccontextmanager
+async def listens_on(address: str, port: int) -> AsyncIterator[int]:
+    """The pid of a process that listens there; of IPv6 as asyncio's servers do, which leaves the port's IPv4 to another."""
+    code = (
+        "import socket, sys, time; address, port = sys.argv[1:]; six = ':' in address\n"
+        "held = socket.socket(socket.AF_INET6 if six else socket.AF_INET)\n"
+        "six and held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)\n"
+        "held.bind((address, int(port))); held.listen(); print(1, flush=True); time.sleep(60)"
+    )
+    words = (sys.executable, "-I", "-c", code, address, str(port))
+    process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline()
+        yield process.pid
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "asked"),
+    [
+        ("127.0.0.1", "::", "127.0.0.1"),
+        ("0.0.0.0", "::", "127.0.0.1"),
+        ("0.0.0.0", "::1", "127.0.0.1"),
+        ("::", "0.0.0.0", "::1"),
+        ("::1", "0.0.0.0", "::1"),
+    ],
+)
+async def test_a_program_on_the_same_port_of_the_other_family_of_addresses_is_in_nobodys_place(
+    own: str, other: str, asked: str
+) -> None:
+    port = free_port()
+    async with listens_on(own, port) as main_pid, listens_on(other, port) as stranger:
+        assert await listener_of(LocalTransport(), asked, port, main_pid) is Listener.OURS
+        # This name may lead to either of them; only the other one is a stranger.
+        found, holder = await look_at_port(LocalTransport(), "localhost", port, main_pid)
+        assert found is Listener.OTHER
+        assert holder is not None
+        assert holder.pids == {stranger}
 
 
 async def test_a_worker_of_the_main_process_may_be_the_one_that_listens() -> None:

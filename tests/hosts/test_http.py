@@ -166,6 +166,7 @@ async def test_a_prompt_without_tokens_is_no_answer(body: bytes) -> None:
         (("--port", "31000"), "http://127.0.0.1:31000"),
         (("--port=31000", "--host=0.0.0.0"), "http://127.0.0.1:31000"),
         (("--host", "::1"), "http://[::1]:30000"),
+        (("--host", "::"), "http://[::1]:30000"),
         (("--host", "10.0.0.5", "--port", "1", "--port", "2"), "http://10.0.0.5:2"),
     ],
 )
