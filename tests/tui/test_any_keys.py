@@ -17,9 +17,9 @@ from dflash_console.state import HostState
 from dflash_console.tui.app import ConsoleApp, ConsoleSettings
 
 from .driving import until
+from .fleets import a_fleet, on_host
 from .painting import Painting
 from .support import STOPPED_CLOCK, T0, RecordedLink
-from .test_hosts import a_fleet, on_host
 from .uneasy import UneasyLink, a_past, choose_unit, fail_to_connect
 
 OFTEN = ("r", "u", "n", "y", "enter", "escape", "X", "a", "b", "x")

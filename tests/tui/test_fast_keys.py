@@ -19,8 +19,8 @@ from dflash_console.tui.work import begin
 
 from .conftest import MakeApp
 from .driving import header, running, until
+from .fleets import a_fleet, key_error, make_hosts_app, open_hosts
 from .support import RecordedLink, state
-from .test_hosts import a_fleet, key_error, make_hosts_app, open_hosts
 
 
 def type_ahead(app: ConsoleApp, *keys: str) -> None:

@@ -17,8 +17,8 @@ from tests.gpu_recordings import gpus, on_eight
 
 from .conftest import MakeApp
 from .driving import running, until
+from .fleets import LOST, make_hosts_app
 from .support import BUSY, IDLE, NOW, T0, RecordedLink, state, wavy_past
-from .test_hosts import LOST, make_hosts_app
 from .test_snapshots import SnapCompare, after
 
 SIZES = [
