@@ -8,37 +8,25 @@ from dataclasses import replace
 import pytest
 
 from dflash_console.evidence.metrics import Rates
-from dflash_console.evidence.start_log import MAX_HOT_CHANGES
-from dflash_console.history import Mark as HistoryMark
-from dflash_console.history import MarkKind
 from dflash_console.hosts.service import RunState
 from dflash_console.state import HostState
 from dflash_console.tui import messages
 from dflash_console.tui.facts import DriftBadge, Tone, header_facts
 from dflash_console.tui.figures import live_figures
-from dflash_console.tui.link import LinkError, Past
-from dflash_console.tui.live import past_marks
+from dflash_console.tui.link import LinkError
 from dflash_console.tui.model import ConsoleModel
-from dflash_console.tui.screens.dialog import ScrollText
-from dflash_console.tui.screens.help import ExplainScreen, HelpScreen
 from dflash_console.tui.widgets.connection_notice import ConnectionNotice
 from dflash_console.tui.widgets.event_list import EventPanel
 from dflash_console.tui.widgets.gpu_panel import GpuPanel
 from dflash_console.tui.widgets.histogram import HistogramPanel
 from dflash_console.tui.widgets.key_line import KeyLine
-from dflash_console.tui.widgets.log_view import LogView
 from dflash_console.tui.widgets.plot_panel import PlotPanel
 from dflash_console.tui.widgets.requests_panel import RequestsPanel
 from dflash_console.tui.widgets.tab_line import TabLine
 
 from .conftest import MakeApp
-from .driving import header, notices, running, until
+from .driving import header, running, until
 from .support import BUSY, EIGHT_GPUS, IDLE, NOW, START_LINES, T0, RecordedLink, state, wavy_past
-
-
-def styles_of(panel: PlotPanel) -> str:
-    """All styles of the panel's text."""
-    return " ".join(str(span.style) for line in panel._lines for span in line.spans)
 
 
 async def test_the_header_names_host_unit_state_settings_and_verdict(make_app: MakeApp) -> None:
@@ -182,50 +170,6 @@ def test_one_reading_is_sampled_once() -> None:
     assert len(model.decode) == 2
 
 
-async def test_a_restart_and_a_hot_change_leave_marks(make_app: MakeApp) -> None:
-    link = RecordedLink(state())
-    app = make_app(link)
-    async with running(app):
-        link.push(state(invocation="bb" * 16))
-        await until(lambda: [mark.label for mark in app.model.marks] == ["restart"], "a mark of the restart")
-        texts = (*START_LINES, "Hot change applied. speculative_ddtree_budget: 8 -> 16 (from /set_internal_state)")
-        link.push(state(invocation="bb" * 16, texts=texts))
-        await until(lambda: [mark.label for mark in app.model.marks] == ["restart", "budget 16"], "a mark of the change")
-
-
-def test_a_start_of_an_engine_that_stood_still_is_no_restart() -> None:
-    model = ConsoleModel()
-    for at, run, invocation in (
-        (0, RunState.STOPPED, "aa" * 16),
-        (1, RunState.STARTING, "aa" * 16),
-        (2, RunState.RUNNING, "bb" * 16),
-        (3, RunState.STOPPING, "bb" * 16),
-        (4, RunState.RUNNING, "cc" * 16),
-    ):
-        model.take_state(state(run=run, invocation=invocation), T0 + at)
-    assert [(mark.at - T0, mark.label) for mark in model.marks] == [(2, "start"), (4, "restart")]
-
-
-def test_of_the_starts_in_history_the_first_is_no_restart_and_one_seen_already_is_not_marked_twice() -> None:
-    starts = [HistoryMark(T0 + at, MarkKind.RESTART, f"start {word * 8}") for at, word in ((-90, "1"), (-60, "2"), (-1.5, "b"))]
-    assert [mark.label for mark in past_marks(starts)] == ["start", "restart", "restart"]
-    model = ConsoleModel()
-    model.take_state(state(), T0 - 2)
-    model.take_state(state(invocation="bb" * 16), T0)
-    model.take_past(Past(marks=past_marks(starts)))
-    assert [mark.at - T0 for mark in model.marks] == [-90, -60, 0]
-
-
-def test_a_hot_change_in_history_that_the_log_still_has_is_marked_once_and_in_short_words() -> None:
-    changed = (*START_LINES, "Hot change applied. speculative_ddtree_budget: 8 -> auto (from /set_internal_state)")
-    model = ConsoleModel()
-    model.take_state(state(texts=changed), NOW)
-    (seen,) = model.marks
-    assert seen.label == "budget auto"
-    model.take_past(Past(marks=past_marks([HistoryMark(seen.at, MarkKind.HOT, "speculative_ddtree_budget auto")])))
-    assert model.marks == [seen]
-
-
 @pytest.mark.parametrize(
     ("run", "busy", "words"),
     [
@@ -253,16 +197,6 @@ def test_the_plots_offer_no_start_while_one_is_under_way(run: RunState, busy: st
 def test_the_plots_call_no_running_engine_loading_before_that_is_known(seen: HostState, words: str) -> None:
     figures = live_figures(seen)
     assert (figures.decode_note, figures.commit_note) == (words, words)
-
-
-def test_every_hot_change_leaves_a_mark_however_many_there_are() -> None:
-    model = ConsoleModel()
-    change = "Hot change applied. speculative_ddtree_budget: 8 -> {} (from /set_internal_state)"
-    texts = [*START_LINES, *(change.format(budget) for budget in range(1, MAX_HOT_CHANGES + 1))]
-    model.take_state(state(texts=texts), T0)
-    model.take_state(state(texts=[*texts, change.format(777)]), T0 + 1)
-    assert [mark.label for mark in model.marks].count("budget 777") == 1
-    assert len(model.marks) == MAX_HOT_CHANGES + 1
 
 
 async def test_a_baseline_measured_meanwhile_shows_after_the_next_start(make_app: MakeApp) -> None:
@@ -343,110 +277,6 @@ async def test_z_maximises_the_panel_in_focus_and_z_again_restores_it(make_app: 
         assert app.screen.maximized is None
 
 
-async def test_f1_explains_the_panel_in_focus(make_app: MakeApp) -> None:
-    app = make_app(RecordedLink(state()))
-    async with running(app) as pilot:
-        app.query_one("#commit").focus()
-        await pilot.press("f1")
-        assert isinstance(app.screen, ExplainScreen)
-        shown = app.screen.query_one("#explanation").text  # type: ignore[attr-defined]
-        assert "never the rate" in shown.replace("\n", " ")
-        await pilot.press("escape")
-        assert not isinstance(app.screen, ExplainScreen)
-
-
-async def test_question_mark_lists_the_keys_with_the_ids_to_change_them(make_app: MakeApp) -> None:
-    app = make_app(RecordedLink(state()))
-    async with running(app) as pilot:
-        await pilot.press("question_mark")
-        assert isinstance(app.screen, HelpScreen)
-        shown = app.screen.query_one("#keys").text  # type: ignore[attr-defined]
-        for identity in ("change.budget_up", "operation.apply", "plot.longer", "prompt.open", "screen.truth"):
-            assert identity in shown
-
-
-@pytest.mark.parametrize("pane", ["1", "2", "3", "4", "5", "7"])
-async def test_each_key_has_a_line_of_its_own_on_a_small_terminal(make_app: MakeApp, pane: str) -> None:
-    app = make_app(RecordedLink(state()))
-    async with running(app, size=(80, 24)) as pilot:
-        await pilot.press(pane, "question_mark")
-        await until(lambda: isinstance(app.screen, HelpScreen), "the keys")
-        await pilot.pause()
-        keys = app.screen.query_one("#keys", ScrollText)
-        rows = [row for row in keys.text.split("\n") if row.startswith("  ")]
-        assert max(map(len, rows)) <= keys.scrollable_content_region.width
-        assert all("  " in row.strip() for row in rows)
-
-
-async def test_the_last_line_shows_keys_that_work_and_a_click_presses_them(make_app: MakeApp) -> None:
-    app = make_app(RecordedLink(state()))
-    async with running(app) as pilot:
-        line = app.query_one(KeyLine)
-        shown = str(line.render())
-        assert "budget" in shown
-        assert "apply" not in shown
-        await pilot.click(KeyLine, offset=(shown.index("b budget") if "b budget" in shown else shown.index("bB budget"), 0))
-        await until(lambda: bool(app.model.change), "the click to step the budget")
-        assert "apply" in str(line.render())
-
-
-async def test_numbers_open_the_screens_and_so_does_a_click(make_app: MakeApp) -> None:
-    app = make_app(RecordedLink(state()))
-    async with running(app) as pilot:
-        for number, name in enumerate(("dashboard", "configure", "truth", "logs", "playground"), start=1):
-            await pilot.press(str(number))
-            assert app.pane.id == name
-        await pilot.click("#tabs", offset=(4, 0))
-        await until(lambda: app.pane.id == "dashboard", "a click on the first name")
-
-
-async def test_the_palette_finds_every_action_by_name(make_app: MakeApp) -> None:
-    app = make_app(RecordedLink(state()))
-    async with running(app) as pilot:
-        await pilot.press("colon", *"truth")
-        await pilot.pause(0.5)
-        await pilot.press("enter")
-        await until(lambda: app.pane.id == "truth", "the truth table")
-
-
-async def test_the_palette_offers_what_the_open_screen_can_do_and_does_it(make_app: MakeApp) -> None:
-    app = make_app(RecordedLink(state()))
-    async with running(app) as pilot:
-        await pilot.press("colon", *"tree budget: a step larger")
-        await pilot.pause(0.5)
-        await pilot.press("enter")
-        await until(lambda: app.model.change.values == {"tree_budget": 12}, "the edit")
-        await pilot.press("4", "colon", *"wrap long lines")
-        await pilot.pause(0.5)
-        await pilot.press("enter")
-        await until(lambda: app.query_one(LogView).wrapped, "wrapped lines")
-
-
-async def test_a_theme_can_be_chosen_and_changes_the_plots(make_app: MakeApp) -> None:
-    app = make_app(RecordedLink(state()), theme="light")
-    async with running(app):
-        assert app.theme == "ddtree-light"
-        assert "#1f5fbf" in styles_of(app.query_one("#decode", PlotPanel))
-        app.theme = "ddtree-high-contrast"
-        await until(lambda: "#00d7ff" in styles_of(app.query_one("#decode", PlotPanel)), "the plot in the new colours")
-
-
-async def test_an_unknown_theme_is_said_and_the_console_opens(make_app: MakeApp) -> None:
-    app = make_app(RecordedLink(state()), theme="sparkle")
-    async with running(app):
-        assert app.theme == "ddtree-dark"
-        assert "no theme sparkle" in notices(app)
-
-
-async def test_keys_can_be_changed_by_id_and_a_ctrl_chord_alone_is_refused(make_app: MakeApp) -> None:
-    app = make_app(RecordedLink(state()), keymap={"change.budget_up": "v", "operation.apply": "ctrl+g", "no.such": "x"})
-    async with running(app) as pilot:
-        await pilot.press("v")
-        assert app.model.change.values == {"tree_budget": 12}
-        assert "ctrl chord alone" in notices(app)
-        await until(lambda: "there is no action no.such" in notices(app), "what is wrong with the keymap")
-
-
 async def test_a_stopped_embedded_engine_is_started(make_app: MakeApp) -> None:
     link = RecordedLink(state(run=RunState.STOPPED))
     app = make_app(link)
@@ -461,14 +291,6 @@ async def test_a_failed_engine_is_not_started_by_itself(make_app: MakeApp) -> No
         await pilot.pause(0.2)
         assert link.controls == []
         assert "✗ failed" in header(app)
-
-
-async def test_q_leaves_and_closes_the_host(make_app: MakeApp) -> None:
-    link = RecordedLink(state())
-    app = make_app(link)
-    async with running(app) as pilot:
-        await pilot.press("q")
-    assert link.closed
 
 
 async def test_an_idle_second_repaints_nothing_but_what_changed(make_app: MakeApp) -> None:
