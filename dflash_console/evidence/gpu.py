@@ -28,6 +28,9 @@ QUERIES = (QUERY, tuple(name.replace("_throttle_", "_event_") for name in QUERY)
 APPS_QUERY = ("pid", "process_name", "gpu_uuid", "used_gpu_memory")
 
 _NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:\s*(?:%|[A-Za-z]+))?$")
+_DECIMAL_COMMA = re.compile(r"(?<=[, ])(\d+),(\d+ W)(?=\s*(?:,|$))")
+"""``612,40 W``, from a wrapper that prints in its own locale. Of the figures only power has a fraction."""
+_SEPARATOR = re.compile(r",\s*")
 _SAYS_NOTHING = frozenset({"n/a", "not supported", "not found", ""})
 _FIGURES = {name: name.split(".")[0] for name in BASIC_QUERY[3:]}
 
@@ -170,6 +173,8 @@ def _table(text: str, columns: Sequence[str], *, free: str = "") -> Iterator[dic
         if cells[0] == columns[0]:
             names = [cell.split(" [")[0] for cell in cells]
             continue
+        if not free and len(cells) > len(names):
+            cells = [clean_line(cell).strip() for cell in _SEPARATOR.split(_DECIMAL_COMMA.sub(r"\1.\2", line))]
         if free in names and (more := len(cells) - len(names)) > 0:
             at = names.index(free)
             cells[at : at + more + 1] = [", ".join(cells[at : at + more + 1])]

@@ -98,10 +98,15 @@ class Watcher:
         return self.state
 
     async def gpus_settled(self, timeout: float = 3.0) -> HostState:
-        """Wait until the GPUs have been asked about once; the tool may hang, and then the snapshot is without them."""
-        with contextlib.suppress(TimeoutError):
+        """Wait until the GPUs have been asked about once; a tool that hangs is a problem of the snapshot, which lacks them."""
+        try:
             async with asyncio.timeout(timeout):
                 await self._gpus_read.wait()
+        except TimeoutError:
+            if self._polled.is_set():
+                hangs = "the GPU driver may hang (dmesg tells)"
+                self._builder.problems["gpus"] = f"nvidia-smi did not answer within {timeout:g} s; {hangs}"
+                self._builder.publish()
         return self.state
 
     async def refresh(self) -> HostState:
@@ -228,6 +233,9 @@ class Watcher:
         while True:
             try:
                 look = await poller.poll()
+                if not look.rows and not self._builder.state.embedded:
+                    # Mostly it fails over that.
+                    raise HostError("nvidia-smi lists no GPU")
                 self._builder.set(gpus=aged(look.rows))
                 if look.holders is not None:
                     self._builder.set(gpu_holders=aged(look.holders))

@@ -99,8 +99,19 @@ async def test_one_look_waits_for_the_gpus_but_not_for_a_tool_that_hangs(
     does(tool, "sleep 300")
     other = await watching.start(make_unit(name="other"))
     begun = time.monotonic()
-    assert (await other.gpus_settled(0.5)).gpus is None
+    state = await other.gpus_settled(0.5)
+    assert state.gpus is None
     assert time.monotonic() - begun < 5
+    assert state.problems["gpus"].startswith("nvidia-smi did not answer within 0.5 s")
+
+
+async def test_a_server_whose_driver_lists_no_gpu_any_more_is_told_so(
+    make_unit: MakeUnit, watching: Watching, tool: Path
+) -> None:
+    does(tool, "echo 'No devices were found'")
+    watcher = await watching.start(make_unit())
+    state = await watcher.gpus_settled(30.0)
+    assert (state.gpus, state.problems["gpus"]) == (None, "nvidia-smi lists no GPU")
 
 
 def uuid(index: int) -> str:

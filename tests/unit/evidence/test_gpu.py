@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,6 +108,14 @@ def test_a_lost_gpu_gets_the_number_that_no_row_has_only_where_one_is_left() -> 
 def test_a_quotation_mark_in_a_message_swallows_no_rows() -> None:
     rows = parse_gpus('WARNING: "infoROM is corrupted\n0, GPU-a, NVIDIA H200, 1 %\n1, GPU-b, NVIDIA H200, 2 %\n')
     assert [row.utilisation for row in rows] == [1, 2]
+
+
+def test_a_decimal_comma_moves_no_column() -> None:
+    told = text("eight-load.csv")
+    commas = re.sub(r"(\d)\.(\d+ W)", r"\1,\2", told)
+    assert commas != told
+    assert parse_gpus(commas) == parse_gpus(told)
+    assert parse_gpus(commas.replace(", ", ",")) == parse_gpus(told)
 
 
 def test_processes_are_read_with_names_that_the_driver_does_not_know() -> None:
