@@ -19,6 +19,7 @@ from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.screens.profiles import ProfilesScreen
 from dflash_console.tui.screens.unfinished import UnfinishedScreen
 from dflash_console.tui.widgets.field import LeavingInput
+from dflash_console.tui.widgets.key_line import KeyLine
 from dflash_console.tui.widgets.knob_table import KnobTable
 
 from .conftest import MakeApp
@@ -102,6 +103,15 @@ async def test_a_scroll_bar_that_comes_with_the_settings_wraps_none_of_them(make
         await pilot.pause()
         table = app.query_one(KnobTable)
         assert table.query_one(Static).region.height == len(table.text.split("\n"))
+
+
+async def test_while_a_value_is_typed_the_last_line_names_no_key_that_would_be_typed(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app, size=(80, 24)) as pilot:
+        await pilot.press("2", "enter")
+        await until(lambda: app.query_one("#knob-input").has_focus, "the field")
+        await pilot.pause()
+        assert str(app.query_one(KeyLine).render()).split() == ["⏎", "take", "esc", "leave", "the", "field"]
 
 
 async def test_edits_are_marked_now_or_restart(make_app: MakeApp) -> None:

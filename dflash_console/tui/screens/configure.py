@@ -17,7 +17,7 @@ from .. import messages
 from ..knob_rows import knob_rows
 from ..plan_words import command_text, diff_text, findings_text, prediction_lines
 from ..verify_curve import curve_lines
-from ..widgets.field import LeavingInput
+from ..widgets.field import LeavingInput, ValueInput
 from ..widgets.knob_table import KnobTable
 from ..work import begin
 from .dialog import ScrollText
@@ -75,7 +75,7 @@ class ConfigurePane(Pane):
                 expect.border_title = "What to expect"
                 expect.add_class("framed")
                 yield expect
-        field = LeavingInput(id="knob-input")
+        field = ValueInput(id="knob-input")
         field.display = False
         yield field
 

@@ -46,6 +46,14 @@ class LeavingInput(Input):
             self.cursor_position = len(self.value)
 
 
+class ValueInput(LeavingInput):
+    """A field for a value or a name: nothing is sent from it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "take", show=True, id="prompt.send", tooltip="take what is typed"),
+    ]
+
+
 class Field(Horizontal):
     """``n [ 1 ]``."""
 

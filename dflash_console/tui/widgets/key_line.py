@@ -8,6 +8,8 @@ from textual.binding import Binding
 from textual.screen import Screen
 from textual.widgets import Static
 
+from ..keymap import key_names
+
 
 class KeyLine(Static):
     """One widget for all keys: what does not fit is left to the help screen, which stands at the right end."""
@@ -31,7 +33,11 @@ class KeyLine(Static):
         if not self.is_attached or self.size.width < 10:
             return
         width = self.size.width
-        bindings = [active for active in self.screen.active_bindings.values() if active.binding.show and active.enabled]
+        bindings = [
+            active
+            for active in self.screen.active_bindings.values()
+            if active.binding.show and active.enabled and not self._is_typed(active.binding.key)
+        ]
         last = [active.binding for active in bindings if active.binding.group is None and active.binding.id in _LAST]
         others = list(
             {active.binding.id: active.binding for active in reversed(bindings) if active.binding.id not in _LAST}.values()
@@ -50,6 +56,11 @@ class KeyLine(Static):
         for binding in last:
             self._append(line, binding, self._key(binding), binding.description)
         self.update(line)
+
+    def _is_typed(self, key: str) -> bool:
+        """Whether the field in focus takes the key as text; Textual asks it about letters, not about ``plus`` and the like."""
+        focused, written = self.screen.focused, key_names(key)
+        return focused is not None and len(written) == 1 and focused.check_consume_key(key, written)
 
     def _append(self, line: Text, binding: Binding, label: str, description: str) -> None:
         start = line.cell_len
