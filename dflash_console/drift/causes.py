@@ -14,6 +14,7 @@ from ..evidence.engine_log import ignored_flag
 from ..evidence.reading import Known
 from ..evidence.server import DISAGREE, Dialect, in_effect_reading, server_reading
 from ..evidence.truth import Witnesses, changed_while_running, contradiction, in_effect, readings
+from ..evidence.values import whole
 from ..knobs import AUTO, KNOBS, OFF, PLAIN, Knob, KnobError, Source, Value, same_value, show_value
 from .comparing import differ, expected_in_effect, said, shown, wanted
 from .verdicts import APPLY_KEY, RESTART_KEY, DriftKind, TruthRow, Verdict
@@ -231,7 +232,7 @@ def _layers_window(row: TruthRow, witnesses: Witnesses) -> TruthRow:
 
 def _version(witnesses: Witnesses) -> tuple[int, ...]:
     text = witnesses.server.version if witnesses.server is not None else ""
-    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())
+    return tuple(number for part in text.split(".")[:3] if (number := whole(part)) is not None)
 
 
 def _remarks(row: TruthRow, witnesses: Witnesses, knob: Knob) -> TruthRow:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..evidence.command import flag_value
+from ..evidence.values import whole
 from ..knobs import find_knob
 
 DEFAULT_PORT = 30000
@@ -40,7 +41,8 @@ def engine_address(argv: Sequence[str]) -> EngineAddress | None:
 
     problems: list[str] = []
     host, port = text("--host") or "127.0.0.1", text("--port") or str(DEFAULT_PORT)
-    if problems or not port.isdigit() or not 0 < int(port) < 65_536:
+    number = whole(port)
+    if problems or number is None or not 0 < number < 65_536:
         return None
     # A server that listens everywhere answers on loopback, and loopback is what a forward reaches.
-    return EngineAddress(_LOOPBACKS.get(host, host), int(port), text("--api-key"), text("--admin-api-key"))
+    return EngineAddress(_LOOPBACKS.get(host, host), number, text("--api-key"), text("--admin-api-key"))

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..evidence.values import whole
 from .ssh_destination import Destination, parse_destination
 from .transport import HostError
 
@@ -158,7 +159,7 @@ def read_settings(destination: Destination, text: str, home: Path) -> HostSettin
         ),
         hash_known_hosts=on("hashknownhosts"),
         host_key_alias=one("hostkeyalias") or None,
-        connect_timeout_s=float(timeout) if timeout.isdigit() and int(timeout) else DEFAULT_CONNECT_TIMEOUT_S,
+        connect_timeout_s=float(seconds) if (seconds := whole(timeout)) else DEFAULT_CONNECT_TIMEOUT_S,
         family=one("addressfamily", "any"),
         bind_address=one("bindaddress") or None,
         algorithms={key: tuple(one(key).split(",")) for key in _ALGORITHMS if one(key)},

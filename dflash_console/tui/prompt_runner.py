@@ -12,6 +12,8 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.worker import Worker
 
+from ..evidence.values import whole
+from ..formats import shorten
 from . import messages
 from .answers import Answer
 from .link import LinkError
@@ -166,6 +168,7 @@ def make_requests(
 
 
 def _whole(name: str, text: str, least: int, most: int) -> int:
-    if not text.strip().isdigit() or not least <= int(text) <= most:
-        raise PromptError(f"{name} takes a whole number from {least} to {most}, not {text.strip() or 'nothing'}")
-    return int(text)
+    number = whole(text.strip())
+    if number is None or not least <= number <= most:
+        raise PromptError(f"{name} takes a whole number from {least} to {most}, not {shorten(text.strip(), 20) or 'nothing'}")
+    return number

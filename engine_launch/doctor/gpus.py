@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine_launch.doctor.check import Check, fail, ok, warn
-from engine_launch.spec.nvidia_smi import LOST, NEEDS_RESET, UNREACHED, slowdowns
+from engine_launch.spec.nvidia_smi import LOST, NEEDS_RESET, UNREACHED, figure, slowdowns, whole
 from engine_launch.spec.ranks import ranks_on_a_host
 from engine_launch.spec.sglang_checks import number
 
@@ -26,7 +26,7 @@ MIB = 1 << 20
 MOSTLY_FREE = 0.9
 """SGLang takes a share of what is free at its start: a card in use gives it less room than planned."""
 
-XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<bus>[0-9A-Fa-f:.]+)\): (?P<number>\d+)(?:, (?P<text>.*))?")
+XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<bus>[0-9A-Fa-f:.]+)\): (?P<number>[0-9]{1,6})(?:, (?P<text>.*))?")
 APPLICATION_XIDS = {13, 31, 43, 45}
 """Faults of a program on the GPU rather than of the GPU (NVIDIA's XID catalogue)."""
 XID_ADVICE = {
@@ -61,10 +61,11 @@ def read_gpus(text: str) -> tuple[Gpu, ...]:
     """Rows that can be read; others are left out."""
     found = []
     for row in _rows(text, 6):
-        if row[0].isdigit():
-            major, _, minor = row[5].partition(".")
-            capability = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
-            found.append(Gpu(int(row[0]), row[1], row[2], _number(row[3]), _number(row[4]), capability))
+        index = whole(row[0])
+        if index is not None:
+            major, minor = (whole(part) for part in row[5].partition(".")[::2])
+            capability = None if major is None or minor is None else (major, minor)
+            found.append(Gpu(index, row[1], row[2], figure(row[3]), figure(row[4]), capability))
     return tuple(found)
 
 
@@ -119,13 +120,14 @@ def check_gpu_memory(gpus: Sequence[Gpu]) -> Check:
 
 def check_health(text: str, problem: str) -> Check:
     """Throttling and uncorrected memory errors, as the driver counts them; of GPUs without a row :func:`check_gpus` speaks."""
-    rows = [row for row in _rows(text, 5) if row[0].isdigit()]
-    if problem and not rows:
-        return warn("gpu health", f"not known: {problem}")
-    troubles, unknown, grave = [], [], False
+    rows = [row for row in _rows(text, 5) if whole(row[0]) is not None]
+    if not rows:
+        return warn("gpu health", f"not known: {problem or 'nvidia-smi tells nothing of it'}")
+    troubles, unknown, grave, counted = [], [], False, False
     for row in rows:
         index, temperature, slow = row[0], row[1], slowdowns(row[2])
-        volatile, aggregate = _number(row[3]), _number(row[4])
+        volatile, aggregate = figure(row[3]), figure(row[4])
+        counted = counted or volatile is not None
         said = {cell.strip("[]").lower() for cell in row}
         if NEEDS_RESET.lower() in said or LOST.lower() in said:
             grave = True
@@ -149,11 +151,11 @@ def check_health(text: str, problem: str) -> Check:
             )
     if troubles:
         return (fail if grave else warn)("gpu health", ". ".join(troubles) + ".")
+    # Consumers' GPUs have no ECC memory, and it can be switched off.
+    errors = "no uncorrected ECC errors" + ("" if counted else " known")
     if unknown and len(unknown) < len(rows):
-        return warn(
-            "gpu health", f"no throttling of the others, no uncorrected ECC errors; not known of GPU {', '.join(unknown)}"
-        )
-    return ok("gpu health", "no throttling" + (" known" if unknown else "") + ", no uncorrected ECC errors")
+        return warn("gpu health", f"no throttling of the others, {errors}; not known of GPU {', '.join(unknown)}")
+    return ok("gpu health", "no throttling" + (" known" if unknown else "") + f", {errors}")
 
 
 def check_xids(text: str, problem: str) -> Check:
@@ -205,10 +207,3 @@ def _capability(gpu: Gpu) -> str:
 def _rows(text: str, least: int) -> list[list[str]]:
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
     return [[cell.strip() for cell in row] for row in rows if len(row) >= least]
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell.split()[0]) if cell else None
-    except ValueError:
-        return None

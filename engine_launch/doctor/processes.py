@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine_launch.doctor.check import Check, ok, warn
+from engine_launch.spec.nvidia_smi import whole
 
 ENGINE_WORDS = ("sglang", "vllm", "ray::")
 LAUNCHERS = ("launch_server", "sglang serve", "ddtree-launch", "engine_launch")
@@ -25,7 +26,7 @@ class Process:
 def read_apps(text: str) -> dict[int, str]:
     """Pid → memory in use as printed, of every process on a GPU."""
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
-    return {int(row[0]): f"{row[2].strip()} MiB" for row in rows if len(row) >= 3 and row[0].strip().isdigit()}
+    return {pid: f"{row[2].strip()} MiB" for row in rows if len(row) >= 3 and (pid := whole(row[0].strip())) is not None}
 
 
 def check_processes(text: str, problem: str, processes: Sequence[Process]) -> Check:

@@ -128,5 +128,5 @@ def _release(text: str) -> str:
 
 
 def _pair(version: str) -> tuple[int, int] | None:
-    parts = version.split(".")
-    return (int(parts[0]), int(parts[1])) if len(parts) >= 2 and parts[0].isdigit() and parts[1].isdigit() else None
+    match = re.match(r"([0-9]{1,6})\.([0-9]{1,6})(?:\.|$)", version)
+    return (int(match[1]), int(match[2])) if match is not None else None

@@ -28,6 +28,21 @@ UNREACHED = re.compile(
 ``GPU %s: %s`` and ``gpu %s: %s``; in older drivers ``GPU0000:9B:00.0: …``."""
 
 
+_WHOLE = re.compile(r"[0-9]{1,9}")
+_FIGURE = re.compile(r"([0-9]{1,12}(?:\.[0-9]+)?)(?: \S+)?")
+
+
+def whole(cell: str) -> int | None:
+    """A count or a number of a cell; ``None`` for anything else, as ``²``, which ``str.isdigit`` takes for a digit."""
+    return int(cell) if _WHOLE.fullmatch(cell) else None
+
+
+def figure(cell: str) -> float | None:
+    """A figure, with its unit or without; ``None`` for words in its place (``[N/A]``), and for what cannot be one (``nan``)."""
+    match = _FIGURE.fullmatch(cell)
+    return float(match[1]) if match is not None else None
+
+
 def slowdowns(cell: str) -> tuple[str, ...] | None:
     """The reasons that a cell such as ``0x0000000000000048`` names, in words; ``None`` when it names no bits (``[N/A]``)."""
     try:

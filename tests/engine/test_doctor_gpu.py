@@ -14,7 +14,7 @@ from engine_launch.doctor.backends import check_backends
 from engine_launch.doctor.caches import check_caches, folders
 from engine_launch.doctor.check import Status
 from engine_launch.doctor.gpus import check_gpu_memory, check_gpus, check_health, check_xids, read_gpus
-from engine_launch.doctor.processes import Process, check_processes
+from engine_launch.doctor.processes import Process, check_processes, read_apps
 from engine_launch.doctor.software import check_names, check_plugin, check_sglang, check_triple, dialect
 from engine_launch.spec.checks import EngineKind
 from engine_launch.spec.sglang_checks import read_flags
@@ -56,6 +56,22 @@ def test_memory_that_nvidia_smi_does_not_tell_is_unknown_and_not_zero() -> None:
     assert "does not say" in check.message
 
 
+@pytest.mark.parametrize("cell", ["²", "nan", "inf", "9" * 5000, "-1"])
+def test_a_cell_that_is_no_figure_is_unknown(cell: str) -> None:
+    assert read_gpus(f"{cell}, NVIDIA H200, 580.159.04, 143771, 143000, 9.0\n") == ()
+    (gpu,) = read_gpus(f"0, NVIDIA H200, 580.159.04, {cell}, {cell}, 9.{cell}\n")
+    assert (gpu.total_mib, gpu.free_mib, gpu.capability) == (None, None, None)
+    assert "does not say" in check_gpu_memory((gpu,)).message
+    assert check_health(f"0, 40, 0x0000000000000000, {cell}, {cell}\n", "").status is Status.OK
+    assert read_apps(f"{cell}, python3, 900\n") == {}
+
+
+def test_a_tool_that_lists_gpus_and_tells_nothing_of_their_health_is_not_taken_for_a_clean_one() -> None:
+    check = check_health("", "")
+    assert check.status is Status.WARN
+    assert check.message == "not known: nvidia-smi tells nothing of it"
+
+
 @pytest.mark.parametrize(
     ("text", "status", "words"),
     [
@@ -64,7 +80,7 @@ def test_memory_that_nvidia_smi_does_not_tell_is_unknown_and_not_zero() -> None:
         ("0, 91, 0x0000000000000048, 0, 0\n", Status.WARN, "hardware slowdown, hardware thermal slowdown, 91 °C"),
         ("0, 41, 0x0000000000000000, 3, 3\n", Status.WARN, "3 uncorrected ECC errors since"),
         ("0, 41, 0x0000000000000000, 0, 2\n", Status.WARN, "2 uncorrected ECC errors in its life"),
-        ("0, [N/A], [Not Supported], [N/A], [N/A]\n", Status.OK, "no throttling known"),
+        ("0, [N/A], [Not Supported], [N/A], [N/A]\n", Status.OK, "no throttling known, no uncorrected ECC errors known"),
     ],
 )
 def test_throttling_and_memory_errors(text: str, status: Status, words: str) -> None:

@@ -176,7 +176,10 @@ def test_the_address_comes_from_the_command_line(words: tuple[str, ...], url: st
     assert address.url == url
 
 
-@pytest.mark.parametrize("command", [("bash", "start.sh"), ("ddtree-launch", "serve", "--port", "many"), ()])
+@pytest.mark.parametrize(
+    "command",
+    [("bash", "start.sh"), ("ddtree-launch", "serve", "--port", "many"), ("ddtree-launch", "serve", "--port", "²"), ()],
+)
 def test_a_command_line_that_does_not_tell_gives_no_address(command: tuple[str, ...]) -> None:
     assert engine_address(command) is None
 

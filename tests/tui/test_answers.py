@@ -157,7 +157,16 @@ def test_a_raw_text_is_sent_as_it_stands_and_a_chat_turn_without_its_edges() -> 
 
 
 @pytest.mark.parametrize(
-    ("fields", "name"), [(("0", "0", "9"), "n "), (("1", "9", "9"), "T "), (("1", "0", "no"), "max "), (("1", "x", "9"), "T ")]
+    ("fields", "name"),
+    [
+        (("0", "0", "9"), "n "),
+        (("1", "9", "9"), "T "),
+        (("1", "0", "no"), "max "),
+        (("1", "x", "9"), "T "),
+        # What Python calls a digit and reads as no number, and more digits than it reads.
+        (("²", "0", "9"), "n "),
+        (("1", "0", "9" * 5000), "max "),
+    ],
 )
 def test_fields_that_cannot_be_read_are_named(fields: tuple[str, str, str], name: str) -> None:
     with pytest.raises(PromptError) as error:

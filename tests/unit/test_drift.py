@@ -134,7 +134,8 @@ def test_the_layers_window_as_trained_is_compared_in_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "words"), [("0.5.17", "reads layer_types of the drafter itself"), ("0.5.9", "the only lever")]
+    ("version", "words"),
+    [("0.5.17", "reads layer_types of the drafter itself"), ("0.5.9", "the only lever"), ("0.5.²", "the only lever")],
 )
 def test_builds_that_do_not_print_the_layers_window_are_explained(version: str, words: str) -> None:
     log = ("Initialized DFLASH draft runner. block_size=8, draft_window_size=None, compact_cache=False", READY)
