@@ -54,6 +54,37 @@ def test_a_model_on_a_hub_is_not_guessed_about(tmp_path: Path) -> None:
     assert verdicts(words.split())["flags drafter"][0] is Status.WARN
 
 
+def test_a_path_that_leads_nowhere_fails_and_a_name_on_a_hub_does_not(tmp_path: Path) -> None:
+    gone, empty = tmp_path / "gone", tmp_path / "empty"
+    empty.mkdir()
+    words = ["--model-path", str(gone), "--speculative-draft-model-path", str(empty), "--tokenizer-path", "org/model"]
+    found = verdicts(words)
+    assert found["flags target"] == (
+        Status.FAIL,
+        f"--model-path {gone}: there is no such folder on this machine. A model on a hub is named ORG/NAME.",
+    )
+    assert found["flags drafter"][0] is Status.FAIL
+    assert "no config.json" in found["flags drafter"][1]
+    assert "flags tokenizer" not in found
+    assert "flags target" not in verdicts(["--model-path", "org/model"])
+
+
+def test_a_model_in_one_file_is_no_folder_without_a_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.touch()
+    assert "flags target" not in verdicts(["--model-path", str(file)])
+
+
+def test_flags_that_nobody_knows_are_named_with_what_may_be_meant(tmp_path: Path) -> None:
+    status, message = verdicts(["--model-path", "org/model", "--tp-sise", "2", "--nonsense", "3"])["flags unknown"]
+    assert status is Status.WARN
+    assert "--tp-sise is not a flag" in message
+    assert "Did you mean --tp-size?" in message
+    assert "--nonsense is not a flag" in message
+    for known in ("--tp", "--tensor-parallel-size", "--speculative-ddtree-budget", "--mem-fraction"):
+        assert "flags unknown" not in verdicts(["--model-path", "org/model", known, "2"])
+
+
 SMOLLM2 = {
     "hidden_size": 576,
     "num_hidden_layers": 30,
