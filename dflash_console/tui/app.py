@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
+from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.widgets import ContentSwitcher
@@ -18,6 +19,7 @@ from textual.widgets import ContentSwitcher
 from ..formats import span as span_words
 from . import messages
 from .clock import Clock
+from .escapes import EscapeFilter
 from .host_app import HostApp
 from .keymap import APP_BINDINGS, EDIT_ACTIONS, NUMBERS, PANES
 from .resources import STYLESHEET, themes_folder
@@ -81,6 +83,10 @@ class ConsoleApp(HostApp):
         """One sentence when an error of the console's own ended it."""
         self._looks = dress(self, self._settings)
         self._pane: Pane | None = None
+        self._escapes = EscapeFilter()
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return (*super().get_line_filters(), self._escapes)
 
     def _fatal_error(self) -> None:
         # Textual would print a traceback with local variables; those can hold prompts and keys.
