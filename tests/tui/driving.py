@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
+from textual.command import Command, CommandList, CommandPalette
 from textual.pilot import Pilot
 
 from dflash_console.tui.app import ConsoleApp
@@ -30,6 +31,19 @@ async def running(app: ConsoleApp, size: tuple[int, int] = (120, 40)) -> AsyncIt
         await until(lambda: app.plots_loaded, "the plotting library")
         await pilot.pause()
         yield pilot
+
+
+async def choose_in_palette(pilot: Pilot[None], words: str) -> None:
+    """Open the palette, type ``words``, and press enter once an entry that holds them is the marked one."""
+
+    def marked() -> bool:
+        found = pilot.app.screen.query(CommandList).first() if isinstance(pilot.app.screen, CommandPalette) else None
+        entry = found.highlighted_option if found is not None and found.display else None
+        return isinstance(entry, Command) and words in str(entry.hit.text).lower()
+
+    await pilot.press("colon", *words)
+    await until(marked, f"{words!r} in the palette")
+    await pilot.press("enter")
 
 
 def header(app: ConsoleApp) -> str:

@@ -11,7 +11,7 @@ from dflash_console.tui.widgets.log_view import LogView
 from dflash_console.tui.widgets.plot_panel import PlotPanel
 
 from .conftest import MakeApp
-from .driving import notices, running, until
+from .driving import choose_in_palette, notices, running, until
 from .support import RecordedLink, state
 
 
@@ -80,22 +80,17 @@ async def test_numbers_open_the_screens_and_so_does_a_click(make_app: MakeApp) -
 async def test_the_palette_finds_every_action_by_name(make_app: MakeApp) -> None:
     app = make_app(RecordedLink(state()))
     async with running(app) as pilot:
-        await pilot.press("colon", *"truth")
-        await pilot.pause(0.5)
-        await pilot.press("enter")
+        await choose_in_palette(pilot, "truth")
         await until(lambda: app.pane.id == "truth", "the truth table")
 
 
 async def test_the_palette_offers_what_the_open_screen_can_do_and_does_it(make_app: MakeApp) -> None:
     app = make_app(RecordedLink(state()))
     async with running(app) as pilot:
-        await pilot.press("colon", *"tree budget: a step larger")
-        await pilot.pause(0.5)
-        await pilot.press("enter")
+        await choose_in_palette(pilot, "tree budget: a step larger")
         await until(lambda: app.model.change.values == {"tree_budget": 12}, "the edit")
-        await pilot.press("4", "colon", *"wrap long lines")
-        await pilot.pause(0.5)
-        await pilot.press("enter")
+        await pilot.press("4")
+        await choose_in_palette(pilot, "wrap long lines")
         await until(lambda: app.query_one(LogView).wrapped, "wrapped lines")
 
 

@@ -132,14 +132,19 @@ async def test_a_server_that_sends_no_first_token_in_time_is_given_up_with_one_s
 
 
 async def test_the_time_for_the_first_token_does_not_bound_the_answer() -> None:
+    first = asyncio.Event()
+    bound = 1.0
+
     async def slow(writer: asyncio.StreamWriter) -> None:
         writer.write(STREAM_HEAD)
         for _ in range(6):
             writer.write(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n')
             await writer.drain()
-            await asyncio.sleep(0.1)
+            # Counted from the token that the client has, so that the rest is late however soon the first one was.
+            await first.wait()
+            await asyncio.sleep(bound / 4)
         writer.write(b"data: [DONE]\n\n")
 
-    async with serving(slow) as (_, url), PromptClient(url, first_token_s=0.3) as client:
-        record = await asyncio.wait_for(client.send(PromptRequest.of("hello")), 20)
+    async with serving(slow) as (_, url), PromptClient(url, first_token_s=bound) as client:
+        record = await asyncio.wait_for(client.send(PromptRequest.of("hello"), lambda _: first.set()), 20)
     assert (record.error, record.text) == (None, "xxxxxx")

@@ -14,7 +14,8 @@ from dflash_console.evidence.start_log import MAX_TEXT, StartLog
 
 LENGTH = 40_000
 MOST_S = 2.0
-"""A pattern whose time grows with the square takes five seconds and more for these; the ones in use take a twentieth of one."""
+"""Seconds of this process alone: a busy machine does not count. A pattern whose time grows with the square takes five and more
+for these; the ones in use take a twentieth of one."""
 
 SHAPES = {
     "blanks before a percentage": " " * LENGTH + "5%|",
@@ -34,9 +35,9 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("read", [read_events, mask_text], ids=["events", "secrets"])
 def test_a_long_line_takes_a_moment(read: Callable[[str], object], shape: str) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     read(SHAPES[shape])
-    assert time.perf_counter() - begun < MOST_S
+    assert time.process_time() - begun < MOST_S
 
 
 def test_a_secret_far_down_a_long_line_is_masked_and_its_surroundings_stay() -> None:
