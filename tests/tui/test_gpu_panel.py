@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
+from textual.widget import Widget
 
 from dflash_console.state import Aged, HostState
+from dflash_console.tui.widgets.change_bar import ChangeBar
 from dflash_console.tui.widgets.connection_notice import ConnectionNotice
 from dflash_console.tui.widgets.event_list import EventLine
 from dflash_console.tui.widgets.gpu_panel import GpuPanel
 from dflash_console.tui.widgets.key_line import KeyLine
 from dflash_console.tui.widgets.panel import Panel
 from dflash_console.tui.widgets.plot_panel import PlotPanel
+from dflash_console.tui.widgets.prompt_dock import PromptDock
 from tests.gpu_recordings import gpus, on_eight
 
 from .conftest import MakeApp
@@ -169,12 +173,18 @@ async def test_the_prompt_dock_and_a_change_push_no_panel_off_the_screen(make_ap
     async with running(app, size) as pilot:
         panel = app.query_one(GpuPanel)
         await until(lambda: panel.display, "the panel")
-        for keys in (("b",), ("p",)):
-            await pilot.press(*keys)
-            await pilot.pause(0.2)
-            assert app.query_one("#decode", PlotPanel).region.height >= 8
-            for shown_panel in app.query(Panel):
-                assert shown_panel.region.bottom <= app.query_one(KeyLine).region.y, (keys, shown_panel.id)
+
+        def overhanging() -> list[str | None]:
+            return [panel.id for panel in app.query(Panel) if panel.region.bottom > app.query_one(KeyLine).region.y]
+
+        def has_rows(added: type[Widget]) -> bool:
+            return app.query_one(added).region.height > 0
+
+        for key, added in (("b", ChangeBar), ("p", PromptDock)):
+            await pilot.press(key)
+            # What is added has its rows first, and the panels give way in the layouts after that.
+            await until(partial(has_rows, added), added.__name__)
+            await until(lambda: not overhanging() and app.query_one("#decode", PlotPanel).region.height >= 8, f"room after {key}")
 
 
 async def test_a_notice_above_the_plots_pushes_no_panel_off_the_screen() -> None:
