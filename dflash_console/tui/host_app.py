@@ -20,6 +20,8 @@ from .widgets.header import StatusHeader
 from .work import begin
 
 if TYPE_CHECKING:
+    from textual.driver import Driver
+
     from ..hosts.transport import Link
     from ..state import HostState
     from .fleet import Fleet
@@ -43,6 +45,14 @@ class HostApp(ChangingApp):
         self._drift_evidence: tuple[object, ...] = ()
         self._invocation: str | None = None
         self.plots_loaded = False
+
+    def get_driver_class(self) -> type[Driver]:
+        from textual.drivers.linux_driver import LinuxDriver
+
+        from .pasting import PasteDriver
+
+        chosen = super().get_driver_class()
+        return PasteDriver if chosen is LinuxDriver else chosen
 
     def show_tabs(self) -> None:
         """Show which numbered screen is open."""

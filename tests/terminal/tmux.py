@@ -48,6 +48,11 @@ class Terminal:
     def type(self, text: str) -> None:
         self._tmux("send-keys", "-l", text)
 
+    def paste(self, text: str) -> None:
+        """As a terminal pastes: in brackets where the program asked for them."""
+        self._tmux("set-buffer", text)
+        self._tmux("paste-buffer", "-p")
+
     def resize(self, width: int, height: int) -> None:
         self._tmux("resize-window", "-x", str(width), "-y", str(height))
 
