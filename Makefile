@@ -50,7 +50,7 @@ unit:
 	$(BIN)/pytest tests/unit
 
 # The unit tests have run in `check`. The others go in lanes: one of those that compute, one of those that mostly wait for
-# processes, and one of those that break real hosts; each lane's output comes whole when it ends. What tries SSH, systemd, the journal
+# processes, and one of those that break real hosts, with the checks for GPUs after them; each lane's output comes whole when it ends. What tries SSH, systemd, the journal
 # and changes one by one takes as long again and runs with `make hosts`.
 tests:
 	@echo "Tests in three lanes, some minutes; the output of each comes when it ends …"
@@ -65,7 +65,7 @@ hosts: setup $(STAMPS)/debian-hosts ## Try SSH, systemd, the journal and changes
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target IN_LANES=1 links units remote
 
 computing:
-	$(BIN)/pytest tests/engine tests/gpu tests/sglang tests/tui --durations=10
+	$(BIN)/pytest tests/engine tests/sglang tests/tui --durations=10
 
 waiting:
 	$(BIN)/pytest tests/hosts tests/packaging tests/terminal -m "not realhost" --durations=10
@@ -78,6 +78,7 @@ units:
 
 changes:
 	$(BIN)/pytest tests/terminal tests/faults -m realhost --durations=10
+	$(BIN)/pytest tests/gpu --durations=5
 
 remote:
 	$(BIN)/pytest tests/hosts -m realhost -k "test_remote" --durations=10

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
+
+from engine_launch.spec.checks import EngineKind
 
 from .evidence.command import CommandError, set_flag
 from .hosts.address import engine_address
@@ -16,6 +19,7 @@ from .hosts.service import RunState, Service
 from .hosts.transport import HostError, Transport
 from .knobs import KnobError, find_knob
 from .plan import Change, Survey
+from .plan.draft_pool import engine_of
 from .plan.maker import digest_of
 from .state import HostState
 from .watch.sources import Sources, read_drafter
@@ -70,11 +74,19 @@ async def _drafter(
         folder = str(PurePosixPath(path).parent)
         names = await transport.listdir(folder)
     except HostError as error:
+        if names_hub_model(str(PurePosixPath(path).parent)) and engine_of(state, command) is not EngineKind.EMBEDDED:
+            # SGLang fetches it by this name, or has it in a cache of its own; nothing need lie under this path.
+            return replace(survey, drafter_path="")
         return replace(survey, drafter_problem=str(error))
     survey = replace(survey, drafter=config, drafter_digest=digest_of(data))
     if not any(name.endswith((".safetensors", ".bin", ".pt")) for name in names):
         return replace(survey, drafter_problem=f"{folder} holds no weights (no .safetensors file)")
     return survey
+
+
+def names_hub_model(value: str) -> bool:
+    """Whether a model is given by its name on a hub (``ORG/NAME``), which a relative path may look like too."""
+    return re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", value) is not None
 
 
 async def _port_taken(state: HostState, command: tuple[str, ...], transport: Transport) -> bool:

@@ -183,7 +183,10 @@ class Scene:
         flags = (*tree, "--host", "127.0.0.1", "--port", str(self.port), *self.setup.flags)
         if self.setup.engine is Engine.EMBEDDED:
             return (sys.executable, "-m", "engine_launch", "serve", "--engine", "embedded", *flags, "--enable-metrics")
-        return (sys.executable, "-I", PROGRAM, "serve", *flags, "--api-key", SECRET)
+        # What the launcher asks of a start of SGLang with DDTREE.
+        sglang = ("--speculative-draft-model-path", "org/drafter", "--attention-backend", "triton", "--page-size", "1")
+        more = sglang if "foreign" in self.setup.faults else ()
+        return (sys.executable, "-I", PROGRAM, "serve", *flags, *more, "--api-key", SECRET)
 
     def unit_text(self, command: Sequence[str] = ()) -> str:
         from engine_launch.embedded.model_files import CACHE_VARIABLE, cache_folder

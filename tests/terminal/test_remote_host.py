@@ -58,6 +58,8 @@ def test_open_a_host_accept_its_key_change_the_window_and_see_it_confirmed(
         shown = terminal.wait_for("Unknown host key")
         assert fingerprint in shown
         assert not known_hosts.exists()
+        # The question came by itself: it takes keys, and names them, once the keyboard has rested.
+        terminal.wait_for("y accept and connect")
         terminal.press("y")
         terminal.wait(lambda shown: f"gpu-a ▸ {unit} ▸ ● running" in shown and "✓ confirmed" in shown, "the engine", PATIENCE)
         assert known_hosts.read_text().startswith(f"[127.0.0.1]:{host.port} ssh-ed25519 ")
