@@ -17,7 +17,7 @@ DEBIAN_HOSTS := systemd-container dbus openssh-server openssh-client nftables su
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model run test check format lint types contracts unit tests computing waiting changes hosts sglang links units remote faults bench pictures keys build clean
+.PHONY: help setup model run test check format lint types contracts unit tests computing screens waiting changes hosts sglang links units remote faults bench pictures keys build clean
 ifndef IN_LANES
 .NOTPARALLEL:
 endif
@@ -49,12 +49,12 @@ contracts:
 unit:
 	$(BIN)/pytest tests/unit
 
-# The unit tests have run in `check`. The others go in lanes: one of those that compute, one of those that mostly wait for
-# processes, and one of those that break real hosts, with the checks for GPUs after them; each lane's output comes whole when it ends. What tries SSH, systemd, the journal
-# and changes one by one takes as long again and runs with `make hosts`.
+# The unit tests have run in `check`. The others go in lanes: one of those that compute, one of the screens, one of those that mostly
+# wait for processes, and one of those that break real hosts, with the checks for GPUs after them; each lane's output comes whole when
+# it ends. What tries SSH, systemd, the journal and changes one by one takes as long again and runs with `make hosts`.
 tests:
-	@echo "Tests in three lanes, some minutes; the output of each comes when it ends …"
-	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target IN_LANES=1 computing waiting changes
+	@echo "Tests in four lanes, some minutes; the output of each comes when it ends …"
+	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync=target IN_LANES=1 computing screens waiting changes
 
 # In an environment of its own: SGLang pins another torch than the embedded engine has. Its CUDA libraries are left out, so nothing
 # but import, arguments and the kernels (in Triton's interpreter) can be tried; the rest needs a GPU, see docs/sglang.md.
@@ -65,7 +65,10 @@ hosts: setup $(STAMPS)/debian-hosts ## Try SSH, systemd, the journal and changes
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target IN_LANES=1 links units remote
 
 computing:
-	$(BIN)/pytest tests/engine tests/sglang tests/tui --durations=10
+	$(BIN)/pytest tests/engine tests/sglang --durations=10
+
+screens:
+	$(BIN)/pytest tests/tui --durations=10
 
 waiting:
 	$(BIN)/pytest tests/hosts tests/packaging tests/terminal -m "not realhost" --durations=10
