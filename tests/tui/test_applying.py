@@ -6,10 +6,12 @@ import re
 from dataclasses import replace
 
 import pytest
+from textual.pilot import Pilot
 from textual.widgets import Static
 
 from dflash_console.apply.records import ApplyResult, Stage, StageEvent, StageStatus, Verdict
 from dflash_console.plan import Mode, Survey
+from dflash_console.tui.app import ConsoleApp
 from dflash_console.tui.link import Control
 from dflash_console.tui.screens.apply import ApplyScreen
 from dflash_console.tui.screens.confirm import ConfirmScreen
@@ -32,6 +34,14 @@ def stage(name: str, status: StageStatus, evidence: str = "", **changes: object)
 
 
 DONE = ApplyResult(True, Verdict.CONFIRMED, "tree_budget is 12", "op", Mode.HOT, (), "aa" * 16, seconds=1.2)
+
+
+async def apply_budget(pilot: Pilot[None], app: ConsoleApp) -> None:
+    """Step the budget, plan it and accept the plan: the stages are open then."""
+    await pilot.press("b", "a")
+    await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
+    await pilot.press("enter")
+    await until(lambda: isinstance(app.screen, ApplyScreen), "the stages")
 
 
 async def test_apply_shows_the_plan_and_changes_nothing_before_it_is_accepted(make_app: MakeApp) -> None:
@@ -147,10 +157,7 @@ async def test_leaving_the_stages_stops_nothing_and_the_end_is_told(make_app: Ma
     link.hold.clear()
     app = make_app(link)
     async with running(app) as pilot:
-        await pilot.press("b", "a")
-        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
-        await pilot.press("enter")
-        await until(lambda: isinstance(app.screen, ApplyScreen), "the stages")
+        await apply_budget(pilot, app)
         await pilot.press("escape")
         await until(lambda: not isinstance(app.screen, ApplyScreen), "the dashboard")
         await pilot.press("q")
@@ -165,10 +172,7 @@ async def test_stop_waiting_gives_the_screen_back(make_app: MakeApp) -> None:
     link.hold.clear()
     app = make_app(link)
     async with running(app) as pilot:
-        await pilot.press("b", "a")
-        await until(lambda: isinstance(app.screen, PlanScreen), "the plan")
-        await pilot.press("enter")
-        await until(lambda: isinstance(app.screen, ApplyScreen), "the stages")
+        await apply_budget(pilot, app)
         await pilot.press("x")
         await until(lambda: "journal is on disk" in app.screen.text, "what was left")  # type: ignore[attr-defined]
         assert app.model.busy == ""
