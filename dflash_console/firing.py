@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .history import RequestRow
-from .hosts.service import RunState
-from .hosts.stranger import ENDED, find_stranger, own_address
+from .hosts.service import ENDED, RunState
+from .hosts.stranger import find_stranger, own_address
 from .hosts.transport import HostError
 from .load.client import SILENCE_TIMEOUT_S, OnChunk, OnDone, PromptClient
 from .load.records import RequestRecord

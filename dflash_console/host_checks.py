@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .doctor import Check, CheckStatus
+from .drift import Verdict, port_verdict
 from .evidence.command import EngineCommand, find_engine
 from .evidence.gpu_faults import Grade
 from .evidence.terminal_text import clean_line
@@ -54,7 +55,7 @@ def check_server(state: HostState) -> Check:
     """The engine's HTTP API."""
     if state.stranger is not None:
         said = f"{state.stranger.value.sentence}; end it, or give {state.unit} another port (flag:--port)"
-        return Check("server", CheckStatus.FAILED, said)
+        return Check("server", CheckStatus.FAILED if port_verdict(state) is Verdict.DRIFT else CheckStatus.WARNING, said)
     if not _running(state):
         return Check("server", CheckStatus.OK, "not running, so nothing to ask")
     if state.server is None:

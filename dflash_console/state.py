@@ -13,6 +13,7 @@ from .evidence.rates import Rates as Rates
 from .evidence.reading import UNREAD as UNREAD
 from .evidence.reading import Known as Known
 from .evidence.reading import Reading as Reading
+from .hosts.service import ENDED as ENDED
 from .hosts.service import RunState as RunState
 
 if TYPE_CHECKING:

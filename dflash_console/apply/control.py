@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from ..hosts.service import RunState, ServiceState
+from ..hosts.service import ENDED, RunState, ServiceState
 from ..plan import Change, Mode, Plan
 from ..session import HostSession
 from .asked import asked_changes, dialect_of
@@ -154,7 +154,7 @@ async def _stop(session: HostSession, operation: Operation, drain: bool, timeout
         notes.evidence = (await session.service.state()).state.value
     async with operation.stage("gone", Verdict.TIMED_OUT) as notes:
         state = await session.service.state()
-        if state.state not in (RunState.STOPPED, RunState.FAILED, RunState.MISSING):
+        if state.state not in ENDED:
             raise StageFailed(Verdict.TIMED_OUT, f"{session.unit} is {state.state.value} after the stop")
         if main is not None and await identify(session.transport, main.pid) == main:
             raise StageFailed(Verdict.TIMED_OUT, f"process {main.pid} still runs after the stop")

@@ -14,7 +14,7 @@ from ..evidence.engine_log import StartLog
 from ..evidence.journal import LogLine
 from ..evidence.process import parse_process
 from ..hosts import proc
-from ..hosts.service import RunState, Service, ServiceState
+from ..hosts.service import ENDED, RunState, Service, ServiceState
 from ..hosts.transport import HostError, HostFileError, HostTimeout, HostUnreachable, Transport
 from .judge import shown_text
 from .operation import StageNotes
@@ -26,7 +26,6 @@ _ERROR = re.compile(r"\berror\b|Error\b|fatal|cannot|failed", re.IGNORECASE)
 LAST_LINES = 6
 STORED_LOG_S = 5.0
 """For reading what the service manager said; a failure is told without its words rather than late."""
-_ENDED = (RunState.STOPPED, RunState.FAILED, RunState.MISSING)
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ async def look_before(transport: Transport, service: Service) -> Before:
     """Note what a restart must change. Raises: HostError."""
     state = await service.state()
     main = await identify(transport, state.main_pid) if state.main_pid is not None else None
-    running = main is not None or state.state not in (*_ENDED, RunState.UNKNOWN)
+    running = main is not None or state.state not in (*ENDED, RunState.UNKNOWN)
     first = await identify(transport, 1)
     try:
         return Before(state.invocation_id, main, await service.cursor(), running, first_process=first)
@@ -128,7 +127,7 @@ async def await_restart(
         state = await patience.ask(service.state, until=until)
         renewed = state.invocation_id is not None and state.invocation_id != before.invocation_id
         gone = before.main is None or await _gone(transport, before.main, patience, until)
-        if renewed and gone and state.state in (RunState.RUNNING, *_ENDED):
+        if renewed and gone and state.state in (RunState.RUNNING, *ENDED):
             return state
         # A long stop (TimeoutStopSec=) and a command before the start (ExecStartPre=) are under way: no refusal.
         moving = state.state is RunState.STOPPING or (renewed and gone and state.state is RunState.STARTING)

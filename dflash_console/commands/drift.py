@@ -9,6 +9,7 @@ from ..drift.verdicts import PORT
 from ..evidence.reading import Known, Reading
 from ..formats import shorten
 from ..knobs import Source
+from ..state import HostState
 from .context import Context
 from .options import DriftOptions
 from .outcome import ExitCode
@@ -28,12 +29,8 @@ async def _drift(context: Context) -> ExitCode:
     table = truth_table(state)
     if context.output.json_wanted:
         context.output.document({"items": [row_json(row) for row in table.rows]})
-    elif not witnesses_of(state).running:
-        context.output.line(f"{state.unit} is not running, so nothing can disagree with its unit file yet")
-        if (port := table.row(PORT)) is not None:
-            context.output.line(f"{port.verdict.symbol} {port.message}", Tone.BAD)
     else:
-        print_table(context.output, table)
+        print_drift(context.output, state, table)
     return ExitCode.DRIFT if drift_items(table) else ExitCode.FINE
 
 
@@ -56,18 +53,29 @@ def _text(reading: Reading | None) -> str | Cell:
     return shorten(reading.text, WIDEST_CELL, keep_end="/" in reading.text)
 
 
+def print_drift(output: Output, state: HostState, table: TruthTable) -> None:
+    """For people: the whole table, or what can be wrong beside a unit that does not run."""
+    if witnesses_of(state).running:
+        print_table(output, table)
+        return
+    output.line(f"{state.unit} is not running, so no setting can disagree with its unit file yet")
+    for row in table.rows:
+        if row.verdict is Verdict.DRIFT or row.knob == PORT:
+            output.line(f"{row.verdict.symbol} {row.message}", tone_of(row))
+
+
+def tone_of(row: TruthRow) -> Tone | None:
+    return {Verdict.DRIFT: Tone.BAD, Verdict.NOTE: Tone.CAUTION}.get(row.verdict)
+
+
 def print_table(output: Output, table: TruthTable) -> None:
     """The table and, under it, one sentence for each row that is not fine."""
-
-    def tone(row: TruthRow) -> Tone | None:
-        return Tone.BAD if row.verdict is Verdict.DRIFT else None
-
     output.table(
         [
             [
                 row.knob,
                 *(_text(row.readings.get(source)) for source in Source),
-                Cell(f"{row.verdict.symbol} {row.verdict.value}", tone(row)),
+                Cell(f"{row.verdict.symbol} {row.verdict.value}", tone_of(row)),
             ]
             for row in table.rows
         ],
@@ -76,4 +84,4 @@ def print_table(output: Output, table: TruthTable) -> None:
     said = [row for row in table.rows if row.message]
     if said:
         output.line()
-        output.table([[Cell(row.verdict.symbol, tone(row)), row.knob, row.message] for row in said], wrap=True)
+        output.table([[Cell(row.verdict.symbol, tone_of(row)), row.knob, row.message] for row in said], wrap=True)

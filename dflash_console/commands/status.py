@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from ..config import EMBEDDED
-from ..drift import TruthTable, drift_items, truth_table
+from ..drift import TruthTable, Verdict, drift_items, port_verdict, truth_table
 from ..effective import configured, running_with
 from ..evidence.metrics import MetricsSample, Rates, rates_between
 from ..evidence.reading import Known, Reading
@@ -181,7 +181,9 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
         words += [word for word in (service.result, service.detail) if word]
     rows.append(["service", Cell(f"{symbol} {', '.join(words)}", tone)])
     if state.stranger is not None:
-        rows.append(["port", Cell(f"{state.stranger.value.port} is another program's: {state.stranger.value.words}", Tone.BAD)])
+        port = port_verdict(state)
+        said = f"{port.symbol} {state.stranger.value.port} is another program's: {state.stranger.value.words}"
+        rows.append(["port", Cell(said, Tone.BAD if port is Verdict.DRIFT else Tone.CAUTION)])
     if service.invocation_id:
         rows.append(["start", service.invocation_id])
     if state.server and state.ready:

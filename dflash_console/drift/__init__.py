@@ -4,6 +4,7 @@ A verdict is a statement about readings that are there: a source that could not 
 :mod:`table` lays the rows out, :mod:`causes` finds what each one comes to, :mod:`verdicts` has the records.
 """
 
+from .port import port_verdict as port_verdict
 from .table import truth_table as truth_table
 from .table import witnesses_of as witnesses_of
 from .verdicts import DriftKind as DriftKind

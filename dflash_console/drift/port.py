@@ -8,14 +8,23 @@ from ..state import HostState, RunState
 from .verdicts import PORT, DriftKind, TruthRow, Verdict
 
 
+def port_verdict(state: HostState) -> Verdict:
+    """What another program on the engine's port comes to, wherever it is said; ``OK`` = none is seen.
+
+    Beside a unit that runs or failed it is drift: who asks the engine is answered by somebody else. Beside a unit that was
+    stopped it is a note: two units may share a port in turns, and a check that calls that drift would never be quiet. It is said
+    all the same, because the next start needs the port.
+    """
+    if state.stranger is None:
+        return Verdict.OK
+    stopped = state.service is None or state.service.value.state in (RunState.STOPPED, RunState.MISSING)
+    return Verdict.NOTE if stopped and not state.stranger.value.beside else Verdict.DRIFT
+
+
 def port_rows(state: HostState) -> list[TruthRow]:
-    """One row while another program listens where the unit's engine should. Beside a unit that was stopped it is something to
-    know; beside one that runs or failed, what answers contradicts what the service manager says."""
+    """One row while another program listens where the unit's engine should."""
     if state.stranger is None:
         return []
-    stranger = state.stranger.value
-    stopped = state.service is None or state.service.value.state in (RunState.STOPPED, RunState.MISSING)
     absent = {source: Reading(Known.ABSENT, why="is no setting") for source in Source}
-    verdict = Verdict.NOTE if stopped and not stranger.beside else Verdict.DRIFT
-    message = f"{stranger.sentence}; no prompt is sent to it, and nothing that it says is taken for this unit's"
-    return [TruthRow(PORT, "Engine's port", absent, verdict, message, kind=DriftKind.STRANGER)]
+    message = f"{state.stranger.value.sentence}; no prompt is sent to it, and nothing that it says is taken for this unit's"
+    return [TruthRow(PORT, "Engine's port", absent, port_verdict(state), message, kind=DriftKind.STRANGER)]

@@ -8,7 +8,7 @@ from ..evidence.truth import Witnesses, compact_cache_readings, in_effect, readi
 from ..evidence.unit_drop_in import NAME as DROP_IN_FILE
 from ..gpu_report import missing_ranks, rank_words
 from ..knobs import KNOBS, OFF, PLAIN, TRUTH_KNOBS, Knob, Source
-from ..state import HostState, RunState
+from ..state import ENDED, HostState
 from .causes import Older, disagreement, judge, older_words, with_verdict
 from .comparing import said, shown, wanted
 from .port import port_rows
@@ -18,7 +18,7 @@ from .verdicts import COMPACT_CACHE, DROP_IN, RANKS, RESTART_KEY, SPECULATION_KE
 def witnesses_of(state: HostState) -> Witnesses:
     """The parts of a snapshot that bear witness. A stopped service has no process, server or log of its own now."""
     config = state.config.value if state.config is not None else None
-    stopped = state.service is not None and state.service.value.state in (RunState.STOPPED, RunState.FAILED, RunState.MISSING)
+    stopped = state.service is not None and state.service.value.state in ENDED
     return Witnesses(
         command=config.command if config is not None else None,
         command_file=(config.command_path or config.sources[-1].path) if config is not None and config.sources else "unit file",

@@ -31,6 +31,10 @@ class RunState(Enum):
     UNKNOWN = "unknown"
 
 
+ENDED = (RunState.STOPPED, RunState.FAILED, RunState.MISSING)
+"""States in which no process is the unit's."""
+
+
 @dataclass(frozen=True)
 class ServiceState:
     unit: str

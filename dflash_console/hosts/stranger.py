@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from ..evidence.command import find_engine
 from .address import EngineAddress, engine_address
 from .listener import Listener, PortHolder, look_at_port, port_holder
-from .service import RunState, ServiceConfig, ServiceState
+from .service import ENDED, ServiceConfig, ServiceState
 from .transport import HostError, Transport
-
-ENDED = (RunState.STOPPED, RunState.FAILED, RunState.MISSING)
-"""States in which no process is the unit's."""
 
 
 @dataclass(frozen=True)

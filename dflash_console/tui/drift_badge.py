@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..hosts.service import RunState
+from ..hosts.service import ENDED, RunState
 from .facts import DriftBadge, Tone
 
 if TYPE_CHECKING:
@@ -32,8 +32,11 @@ def drift_badge(state: HostState) -> DriftBadge:
     The proof is the confirmation line; plain decoding prints none, and is proven where the log names the algorithm.
     """
     if state.stranger is not None:
-        return DriftBadge("✗ port taken", Tone.BAD)
-    if state.service is None or state.service.value.state is not RunState.RUNNING or not state.ready:
+        return _port_badge(state)
+    if state.service is None:
+        return DriftBadge()
+    run = state.service.value.state
+    if run not in ENDED and not (run is RunState.RUNNING and state.ready):
         return DriftBadge()
     from ..drift import DriftKind, drift_items, truth_table
     from ..knobs import PLAIN, Source
@@ -44,9 +47,18 @@ def drift_badge(state: HostState) -> DriftBadge:
         return DriftBadge(f"! {len(items)} unwritten", Tone.WARN)
     if items:
         return DriftBadge(f"✗ {len(items)} drift", Tone.BAD)
+    if run in ENDED:
+        return DriftBadge()
     log = None if state.log is None else state.log.value
     algorithm = table.row("algorithm")
     plain = algorithm is not None and algorithm.readings[Source.LOG].value == PLAIN
     if log is None or (log.confirmation is None and not plain):
         return DriftBadge("? not confirmed", Tone.WARN)
     return DriftBadge("✓ confirmed", Tone.GOOD)
+
+
+def _port_badge(state: HostState) -> DriftBadge:
+    from ..drift import Verdict, port_verdict
+
+    drifts = port_verdict(state) is Verdict.DRIFT
+    return DriftBadge("✗ port taken", Tone.BAD) if drifts else DriftBadge("! port taken", Tone.WARN)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..evidence.rates import FAST_S, Rates
-from ..hosts.service import RunState
+from ..hosts.service import ENDED, RunState
 
 if TYPE_CHECKING:
     from ..state import HostState
@@ -76,6 +76,8 @@ def _why_no_figures(state: HostState, busy: str) -> str:
         if state.stranger is not None:
             return "another program answers: 3 says which"
         return "" if state.ready else _why_no_answer(state)
+    if state.stranger is not None and state.service.value.state in ENDED:
+        return f"the engine is {state.service.value.state.value}, and another program has its port: 3 says which"
     return _DOWN.get(state.service.value.state, "")
 
 

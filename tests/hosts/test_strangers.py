@@ -195,7 +195,7 @@ async def test_status_drift_and_doctor_name_who_has_the_port_of_a_unit_that_fail
     await settled(unit, RunState.FAILED)
     with another_engine(unit.port, 8):
         said = (await console("status")).out
-        assert f"{unit.port} is another program's: pid " in said
+        assert f"✗ {unit.port} is another program's: pid " in said
         assert "drift: 1" in said
         document = (await console("status", "--json")).document
         stranger = document["stranger"]
@@ -221,7 +221,12 @@ async def test_beside_a_unit_that_was_stopped_another_program_is_something_to_kn
         drift = await console("drift")
         assert drift.code == 0
         assert f"! another program listens on port {unit.port}, which is this unit's: pid " in drift.out
-        assert f"{unit.port} is another program's: pid " in (await console("status")).out
+        assert f"! {unit.port} is another program's: pid " in (await console("status")).out
+        document = (await console("status", "--json")).document
+        assert (document["drift"], document["stranger"] is None) == ({"count": 0, "items": []}, False)
+        checks = (await console("doctor", "--json")).document["checks"]
+        assert isinstance(checks, list)
+        assert [check["status"] for check in checks if check["name"] == "server"] == ["warning"]
 
 
 async def test_an_own_engine_is_asked_about_seldom_and_again_when_it_was_silent() -> None:

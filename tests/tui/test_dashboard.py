@@ -9,7 +9,8 @@ import pytest
 
 from dflash_console.evidence.metrics import Rates
 from dflash_console.hosts.service import RunState
-from dflash_console.state import HostState
+from dflash_console.hosts.stranger import Stranger
+from dflash_console.state import Aged, HostState
 from dflash_console.tui import messages
 from dflash_console.tui.facts import DriftBadge, Tone, header_facts
 from dflash_console.tui.figures import live_figures
@@ -182,6 +183,14 @@ def test_one_reading_is_sampled_once() -> None:
 def test_the_plots_offer_no_start_while_one_is_under_way(run: RunState, busy: str, words: str) -> None:
     figures = live_figures(state(run=run), busy)
     assert (figures.decode_note, figures.commit_note) == (words, words)
+
+
+@pytest.mark.parametrize("run", [RunState.STOPPED, RunState.FAILED])
+def test_the_plots_say_beside_a_unit_that_does_not_run_that_another_program_has_its_port(run: RunState) -> None:
+    taken = replace(state(run=run), stranger=Aged(Stranger(30000, (8,), "pid 8 (nc)", beside=False), T0))
+    words = f"the engine is {run.value}, and another program has its port: 3 says which"
+    assert live_figures(taken).decode_note == words
+    assert live_figures(taken, "starting").decode_note == "starting …"
 
 
 @pytest.mark.parametrize(

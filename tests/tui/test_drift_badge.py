@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from dflash_console.drift import drift_items, truth_table
 from dflash_console.evidence.journal import LogLine
 from dflash_console.evidence.process import ProcessEvidence
 from dflash_console.evidence.start_log import StartLog
-from dflash_console.hosts.service import ConfigSource, ServiceConfig
+from dflash_console.hosts.service import ConfigSource, RunState, ServiceConfig
 from dflash_console.hosts.stranger import Stranger
 from dflash_console.state import Aged, HostState
 from dflash_console.tui.drift_badge import drift_badge, drift_evidence
@@ -75,3 +78,26 @@ def test_another_program_on_the_engines_port_is_said_in_the_header_and_is_no_eng
     facts = header_facts(taken, now=NOW, wall=T0, drift=badge)
     assert (facts.symbol, facts.state, facts.tone) == ("✗", "another program answers", Tone.BAD)
     assert header_facts(ours, now=NOW, wall=T0, drift=badge).state == "running"
+
+
+@pytest.mark.parametrize(
+    ("run", "words", "tone"),
+    [
+        (RunState.STOPPED, "! port taken", Tone.WARN),
+        (RunState.MISSING, "! port taken", Tone.WARN),
+        (RunState.FAILED, "✗ port taken", Tone.BAD),
+    ],
+)
+def test_the_header_calls_a_taken_port_bad_exactly_where_drift_counts_it(run: RunState, words: str, tone: Tone) -> None:
+    found = Stranger(30000, (8,), "pid 8 (python3)", beside=False)
+    taken = replace(state(run=run), stranger=Aged(found, NOW))
+    badge = drift_badge(taken)
+    assert (badge.words, badge.tone) == (words, tone)
+    assert len(drift_items(truth_table(taken))) == (tone is Tone.BAD)
+
+
+def test_beside_a_unit_that_does_not_run_the_header_counts_the_drift_that_status_counts_and_confirms_nothing() -> None:
+    stopped = state(run=RunState.STOPPED)
+    assert drift_badge(stopped).words == ""
+    config = ServiceConfig((ConfigSource("u", ""),), COMMAND, COMMAND, shadowed="the drop-in hides a change of the unit (-1 +2)")
+    assert drift_badge(replace(stopped, config=Aged(config, NOW))).words == "✗ 1 drift"

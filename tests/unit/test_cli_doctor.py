@@ -26,6 +26,7 @@ from dflash_console.host_checks import (
 )
 from dflash_console.hosts.local import LocalTransport
 from dflash_console.hosts.service import ConfigSource, RunState, ServiceConfig, ServiceState
+from dflash_console.hosts.stranger import Stranger
 from dflash_console.paths import Paths
 from dflash_console.state import Aged, HostState
 
@@ -145,6 +146,13 @@ class TestHost:
         log = StartLog().add_all([LogLine("The server is fired up and ready to roll!", invocation_id="a" * 32, number=1)])
         assert "does not answer" in check_server(replace(silent, log=Aged(log, 0.0))).message
         assert check_metrics(silent).status is CheckStatus.UNKNOWN
+
+    @pytest.mark.parametrize(("run", "status"), [(RunState.STOPPED, CheckStatus.WARNING), (RunState.FAILED, CheckStatus.FAILED)])
+    def test_another_program_on_the_port_of_a_stopped_unit_is_a_warning(self, run: RunState, status: CheckStatus) -> None:
+        taken = replace(snapshot(run), stranger=Aged(Stranger(30000, (8,), "pid 8 (nc)", beside=False), 0.0))
+        found, message = one_line(check_server(taken))
+        assert found is status
+        assert message.startswith("another program listens on port 30000, which is this unit's: pid 8 (nc); end it, or give ")
 
     def test_a_launcher_that_breaks_is_quoted(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         broken = tmp_path / "python"

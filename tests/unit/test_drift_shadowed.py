@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
+
+from dflash_console.commands.drift import print_drift
+from dflash_console.commands.output import Output
 from dflash_console.drift import DriftKind, Verdict, drift_items, truth_table
 from dflash_console.drift.verdicts import DROP_IN
 from dflash_console.evidence.process import ProcessEvidence
@@ -20,6 +25,15 @@ def test_a_shadowed_unit_is_drift_with_the_words_and_the_key_that_carries_the_dr
     (row,) = drift_items(truth_table(state("zz hides a change (-1 +2)")))
     assert (row.knob, row.verdict, row.kind, row.key) == (DROP_IN, Verdict.DRIFT, DriftKind.SHADOWED, "e")
     assert row.message == "zz hides a change (-1 +2)"
+
+
+def test_beside_a_unit_that_does_not_run_the_command_says_the_drift_that_it_exits_with() -> None:
+    stopped = replace(state("zz hides a change (-1 +2)"), service=Aged(ServiceState("e.service", RunState.STOPPED), 0.0))
+    said = io.StringIO()
+    print_drift(Output(json_wanted=False, stdout=said), stopped, truth_table(stopped))
+    assert said.getvalue() == (
+        "e.service is not running, so no setting can disagree with its unit file yet\n✗ zz hides a change (-1 +2)\n"
+    )
 
 
 def test_without_a_shadow_there_is_no_such_row() -> None:
