@@ -17,7 +17,7 @@ from ..widgets.gpu_panel import GpuPanel
 from ..widgets.histogram import HistogramPanel
 from ..widgets.panel import Panel
 from ..widgets.plot_panel import PlotPanel
-from ..widgets.prompt_dock import PromptDock
+from ..widgets.prompt_dock import FOLDED_ROWS, OPEN_ROWS, PromptDock
 from ..widgets.requests_panel import RequestsPanel
 from .pane import Pane
 
@@ -32,8 +32,6 @@ ROWS_FOR_MANY = 19
 """Rows that eight GPUs take with their frame (10), beside plots of the least height (8) and the newest event's line."""
 ROWS_FOR_ALL = 16
 """Rows that plots, lower panels and the event's line take at least; with fewer, the prompt dock takes the lower panels' place."""
-DOCK_ROWS = 9
-"""Rows of the prompt dock at its highest."""
 
 
 class DashboardPane(Pane):
@@ -52,6 +50,7 @@ class DashboardPane(Pane):
         self._model = model
         self._log_seen: object = None
         self._many_gpus = False
+        self._dock_left = False
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="plots"):
@@ -142,7 +141,14 @@ class DashboardPane(Pane):
 
     def _make_room(self) -> None:
         """A row for each of many GPUs, where that leaves the plots theirs: a notice and the prompt dock take rows too."""
-        rows = self.size.height - (DOCK_ROWS if self.query_one(PromptDock).display else 0)
+        dock = self.query_one(PromptDock)
+        height = self.size.height
+        folded = self._dock_left and height - OPEN_ROWS < ROWS_FOR_ALL
+        if folded and (not dock.answered or height - FOLDED_ROWS < ROWS_FOR_ALL):
+            dock.display = False
+        dock.fold(folded)
+        rows = height - (0 if not dock.display else FOLDED_ROWS if folded else OPEN_ROWS)
+        self.set_class(dock.display and not folded, "-docked")
         self.set_class(self._many_gpus and rows >= ROWS_FOR_MANY, "-many-gpus")
         self.set_class(rows < ROWS_FOR_ALL, "-short")
 
@@ -157,13 +163,12 @@ class DashboardPane(Pane):
         return dock.running if action == "stop_prompt" else True
 
     def action_prompt(self) -> None:
-        self.add_class("-docked")
+        self._dock_left = False
         self.query_one(PromptDock).open()
         self._make_room()
 
     def action_close_prompt(self) -> None:
         self.query_one(PromptDock).display = False
-        self.remove_class("-docked")
         self._make_room()
         self.focus_default()
 
@@ -171,6 +176,9 @@ class DashboardPane(Pane):
         self.query_one(PromptDock).stop()
 
     def on_leaving_input_left(self, message: LeavingInput.Left) -> None:
-        """``escape`` in the dock: back to the plots; the dock stays, its answers go on."""
+        """``escape`` in the dock: back to the plots. Its answers go on; where it had taken the lower panels' place, they come back
+        and of the dock a line stays, when there are answers."""
         message.stop()
+        self._dock_left = True
         self.focus_default()
+        self._make_room()

@@ -14,10 +14,15 @@ from ..prompt_runner import EXAMPLE, PromptError, PromptRunner, make_requests
 from .field import Field, LeavingInput
 
 if TYPE_CHECKING:
+    from ..answers import Answer
     from ..link import HostLink
 
 SHOWN = 4
 """Answers shown, one line each."""
+OPEN_ROWS = 9
+"""Rows of the dock at its highest, with its frame."""
+FOLDED_ROWS = 3
+"""Its frame and a line."""
 LEAST_TAIL = 8
 """Cells beside the figures under which an answer's text is left out: what fits there says nothing."""
 
@@ -31,6 +36,7 @@ class PromptDock(Vertical):
         super().__init__(id="dock", classes="framed")
         self.border_title = "Prompt"
         self._runner = PromptRunner(self, self._repaint)
+        self._folded = False
         self._sentence = "enter sends · empty sends the example · tab to n, T, max · esc back to the plots"
 
     def compose(self) -> ComposeResult:
@@ -54,10 +60,24 @@ class PromptDock(Vertical):
     def running(self) -> bool:
         return self._runner.running
 
+    @property
+    def answered(self) -> bool:
+        """Whether prompts were sent from here: then there is something to show without the fields."""
+        return bool(self._runner.answers)
+
     def open(self) -> None:
         """Show the dock and type into it."""
         self.display = True
+        self.fold(False)
         self.query_one("#dock-prompt", LeavingInput).focus()
+
+    def fold(self, folded: bool) -> None:
+        """Leave one line of answers, without the fields, or show all again."""
+        if folded != self._folded:
+            self._folded = folded
+            self.set_class(folded, "-folded")
+            self.border_subtitle = "p opens it · P closes it" if folded else ""
+            self._repaint()
 
     def stop(self) -> None:
         """Cancel the running prompts."""
@@ -115,24 +135,28 @@ class PromptDock(Vertical):
 
     def _lines(self) -> Text:
         width = max(20, self.size.width - 4)
-        lines: list[Text] = []
-        for answer in self._runner.answers[:SHOWN]:
-            line = Text(no_wrap=True)
-            figures = answer.figures(brief=True)
-            line.append(f"{answer.number + 1} ", style="bold")
-            line.append(figures, style="bold" if answer.record is None else "")
-            room = width - len(figures) - 6
-            if room >= LEAST_TAIL:
-                line.append("  ")
-                line.append(answer.tail(room), style="dim")
-            line.truncate(width - 1, overflow="ellipsis")
-            lines.append(line)
-        if len(self._runner.answers) > SHOWN:
-            ended = sum(answer.record is not None for answer in self._runner.answers)
-            lines.append(Text(f"… {len(self._runner.answers)} answers, {ended} ended: 5 shows all", style="dim"))
+        answers = self._runner.answers
+        shown = SHOWN if not self._folded else 1 if len(answers) == 1 else 0
+        lines = [self._line(answer, width) for answer in answers[:shown]]
+        if len(answers) > shown:
+            ended = sum(answer.record is not None for answer in answers)
+            lines.append(Text(f"… {len(answers)} answers, {ended} ended: 5 shows all", style="dim"))
         if self._sentence:
             lines.append(Text(self._sentence, style="dim" if not self._sentence.startswith("✗") else "bold"))
-        return Text("\n").join(lines)
+        return Text("\n").join(lines[-1:] if self._folded else lines)
+
+    @staticmethod
+    def _line(answer: Answer, width: int) -> Text:
+        line = Text(no_wrap=True)
+        figures = answer.figures(brief=True)
+        line.append(f"{answer.number + 1} ", style="bold")
+        line.append(figures, style="bold" if answer.record is None else "")
+        room = width - len(figures) - 6
+        if room >= LEAST_TAIL:
+            line.append("  ")
+            line.append(answer.tail(room), style="dim")
+        line.truncate(width - 1, overflow="ellipsis")
+        return line
 
     def on_resize(self) -> None:
         self._repaint()
