@@ -20,7 +20,7 @@ from ..evidence.values import read_json
 from .records import Chunk, CommitSource, RequestRecord
 from .request import Endpoint, Extra, JsonValue, PromptRequest, request_body
 from .stream import DONE, StreamReader, error_message, reader_for
-from .template import ChatTemplate, NoTemplateTokens
+from .template import TOKENIZE_TIMEOUT_S, ChatTemplate, NoTemplateTokens
 
 OnChunk = Callable[[Chunk], None]
 OnDone = Callable[[RequestRecord], None]
@@ -83,7 +83,8 @@ class PromptClient:
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
             trust_env=False,
         )
-        self._template = ChatTemplate(self._http)
+        # Half at most, so that the other way to the tokens has its time too.
+        self._template = ChatTemplate(self._http, min(TOKENIZE_TIMEOUT_S, first_token_s / 2))
 
     async def __aenter__(self) -> PromptClient:
         return self

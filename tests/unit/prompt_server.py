@@ -32,7 +32,7 @@ Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 class Server:
     """A real socket that answers every prompt with what ``answer`` writes, and notes what it was sent.
 
-    ``/tokenize`` is not there, unless ``choose`` says what answers a path's body.
+    It gives the tokens of no prompt, neither by ``/tokenize`` nor by chat, unless ``choose`` says what answers a path's body.
     """
 
     def __init__(self, answer: Answer, choose: Callable[[str, Body], Answer] | None = None) -> None:
@@ -41,6 +41,8 @@ class Server:
         self.heads: list[str] = []
         self.bodies: list[Body] = []
         """Of prompts."""
+        self.questions: list[Body] = []
+        """Of chat requests that are there for the prompt's tokens only."""
         self.asked: list[str] = []
         """Every path, in the order of the requests."""
         self.open = 0
@@ -56,7 +58,9 @@ class Server:
             length = next(int(line.split(":")[1]) for line in head.splitlines() if line.lower().startswith("content-length"))
             path, body = head.split()[1], json.loads(await reader.readexactly(length))
             self.asked.append(path)
-            if path != "/tokenize":
+            if _for_tokens(body):
+                self.questions.append(body)
+            elif path != "/tokenize":
                 self.heads.append(head)
                 self.bodies.append(body)
             left = asyncio.create_task(reader.read())
@@ -75,12 +79,16 @@ class Server:
     async def _reply(self, path: str, body: Body, writer: asyncio.StreamWriter) -> None:
         if self._choose is not None:
             answer = self._choose(path, body)
-        elif path == "/tokenize":
+        elif path == "/tokenize" or _for_tokens(body):
             answer = refusal("404 Not Found", '{"detail": "Not Found"}')
         else:
             answer = self._answer
         await answer(writer)
         await writer.drain()
+
+
+def _for_tokens(body: Body) -> bool:
+    return bool(body.get("return_prompt_token_ids"))
 
 
 @contextlib.asynccontextmanager

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
+from dflash_console.load import client as client_module
 from dflash_console.load.client import PromptClient
 from dflash_console.load.records import CommitSource
 from dflash_console.load.request import Endpoint, Extra, Message, PromptRequest, Role
+from dflash_console.load.template import ChatTemplate
 from tests.unit.prompt_server import FULL_TURN, Answer, answered, broken_off, fixture, recorded, refusal, serving
 
 TOKENS = [1, 4093, 198, 28120, 2, 198, 1, 520]
@@ -100,7 +104,7 @@ async def test_a_server_that_gives_no_tokens_is_asked_by_chat_from_then_on() -> 
             assert record.ok
             assert "commit length is not reported" in record.note
             assert "/tokenize" in record.note
-    assert server.asked == ["/tokenize", "/v1/chat/completions", "/v1/chat/completions"]
+    assert server.asked == ["/tokenize", *["/v1/chat/completions"] * 3], "the first of these for the tokens"
     assert refused == {Extra.TOKENS}
 
 
@@ -111,21 +115,103 @@ async def test_a_server_with_tokens_but_without_generate_is_asked_by_chat() -> N
     assert server.asked == ["/tokenize", "/generate", "/v1/chat/completions"]
 
 
-async def test_a_tokeniser_that_is_out_of_order_once_is_asked_again_the_next_time() -> None:
+def breaking(path: str, body: dict[str, Any]) -> Answer:
+    """SGLang 0.5.17 with a model whose tokenizer names no greatest length: its own JSON writer breaks on ``/tokenize``."""
+    return with_tokenize(broken_off("500 Internal Server Error", "Internal Server Error"))(path, body)
+
+
+def with_tokenize(answer: Answer) -> Choose:
+    """A server that answers ``/tokenize`` so, and gives a prompt's tokens with a chat answer."""
+
+    def choose(path: str, body: dict[str, Any]) -> Answer:
+        if path == "/tokenize":
+            return answer
+        if path == "/v1/chat/completions" and body.get("return_prompt_token_ids") and not body.get("stream"):
+            return answered({"choices": [{"index": 0, "message": {"content": "a"}, "prompt_token_ids": TOKENS}]})
+        return sglang(path, body)
+
+    return choose
+
+
+async def closing(writer: asyncio.StreamWriter) -> None:
+    """Takes the request and closes the connection without a word."""
+
+
+async def half(writer: asyncio.StreamWriter) -> None:
+    """Closes it in the middle of the answer."""
+    writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{"tokens": [1, 2')
+
+
+async def silent(writer: asyncio.StreamWriter) -> None:
+    """Never answers."""
+    await asyncio.Event().wait()
+
+
+FAILURES = {
+    "closes": closing,
+    "breaks off": half,
+    "hangs": silent,
+    "no HTTP": refusal("no status", ""),
+    "500": refusal("500 Internal Server Error", ""),
+    "502": refusal("502 Bad Gateway", "<html>"),
+    "503": refusal("503 Service Unavailable", ""),
+    "404": NOT_FOUND,
+    "no tokens": answered({"tokens": [], "count": 0}),
+    "a web page": refusal("200 OK", "<html>hello</html>"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_however_tokenize_fails_the_tokens_come_by_chat(failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "TOKENIZE_TIMEOUT_S", 0.3)
     refused: set[Extra] = set()
-    broken: Choose = lambda path, body: refusal("503 Service Unavailable", "") if path == "/tokenize" else sglang(path, body)  # noqa: E731
-    async with serving(choose=broken) as (_, url), PromptClient(url, refused=refused) as client:
-        assert (await client.send(TURN)).ok
+    async with serving(choose=with_tokenize(FAILURES[failure])) as (server, url), PromptClient(url, refused=refused) as client:
+        record = await client.send(TURN)
+    assert record.error is None
+    assert (record.endpoint, record.commit_source) == ("/generate", CommitSource.HISTOGRAM)
+    assert server.asked == ["/tokenize", "/v1/chat/completions", "/generate"]
     assert not refused
 
 
-def breaking(path: str, body: dict[str, Any]) -> Answer:
-    """SGLang 0.5.17 with a model whose tokenizer names no greatest length: its own JSON writer breaks on ``/tokenize``."""
-    if path == "/tokenize":
-        return broken_off("500 Internal Server Error", "Internal Server Error")
-    if path == "/v1/chat/completions" and body.get("return_prompt_token_ids") and not body.get("stream"):
-        return answered({"choices": [{"index": 0, "message": {"content": "a"}, "prompt_token_ids": TOKENS}]})
-    return sglang(path, body)
+@pytest.mark.parametrize("status", ["400 Bad Request", "401 Unauthorized", "413 Payload Too Large", "422 Unprocessable Entity"])
+async def test_a_prompt_that_tokenize_refuses_is_not_sent_for_its_tokens_once_more(status: str) -> None:
+    async with serving(choose=with_tokenize(refusal(status, ""))) as (server, url), PromptClient(url) as client:
+        record = await client.send(TURN)
+    assert record.ok
+    assert server.asked == ["/tokenize", "/v1/chat/completions"]
+    assert not server.questions
+
+
+@pytest.mark.parametrize(
+    ("failure", "by_chat"),
+    [("closes", "no tokens"), ("hangs", "no tokens"), ("503", "no tokens"), ("500", "503"), ("500", "closes")],
+)
+async def test_what_fails_in_passing_is_asked_for_again_the_next_time(
+    failure: str, by_chat: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "TOKENIZE_TIMEOUT_S", 0.3)
+    refused: set[Extra] = set()
+
+    def choose(path: str, body: dict[str, Any]) -> Answer:
+        return FAILURES[by_chat] if body.get("return_prompt_token_ids") else with_tokenize(FAILURES[failure])(path, body)
+
+    async with serving(choose=choose) as (_, url), PromptClient(url, refused=refused) as client:
+        record = await client.send(TURN)
+    assert record.ok, "by the chat endpoint itself"
+    assert record.endpoint == "/v1/chat/completions"
+    assert not refused
+
+
+async def test_a_server_that_is_gone_is_asked_once_and_said_to_be_gone() -> None:
+    async with serving() as (_, url):
+        pass
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
+        with pytest.raises(httpx.ConnectError):
+            await ChatTemplate(http).tokens(TURN.messages)
+    async with PromptClient(url) as client:
+        record = await client.send(TURN)
+    assert record.error is not None
+    assert record.error.startswith("no server answers at ")
 
 
 async def test_where_tokenize_breaks_a_chat_answer_of_one_token_brings_the_prompts_tokens() -> None:
@@ -134,10 +220,10 @@ async def test_where_tokenize_breaks_a_chat_answer_of_one_token_brings_the_promp
     assert all(record.ok and record.commit_length is not None for record in records)
     assert server.asked[:2] == ["/tokenize", "/v1/chat/completions"]
     assert server.asked[2:] == ["/generate"] * 8
-    asked = server.bodies[0]
+    (asked,) = server.questions
     assert (asked["max_tokens"], asked["repetition_penalty"]) == (1, 1.0)
     assert asked["cache_salt"], "the prompt itself must find nothing of it in the prefix cache"
-    assert all(body["input_ids"] == TOKENS and "cache_salt" not in body for body in server.bodies[1:])
+    assert all(body["input_ids"] == TOKENS and "cache_salt" not in body for body in server.bodies)
 
 
 @pytest.mark.parametrize("choices", [[], [{"index": 0}], [{"prompt_token_ids": [1, "2"]}], "no list"])
