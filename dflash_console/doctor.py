@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from engine_launch.spec.installing import install_command
+
 from .config import LoadedConfig
 from .formats import counted
 from .hosts.transport import HostError, Transport
@@ -64,7 +66,8 @@ def check_packages() -> Check:
     """What the console itself imports."""
     missing = [name for name in CONSOLE_PACKAGES if not _installed(name)]
     if missing:
-        return Check("packages", CheckStatus.FAILED, f"{', '.join(missing)} missing: install ddtree-console again with pip")
+        command = install_command("", importlib.metadata.distribution)
+        return Check("packages", CheckStatus.FAILED, f"{', '.join(missing)} missing: {command}")
     found = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in CONSOLE_PACKAGES[:2])
     return Check("packages", CheckStatus.OK, f"{found} and the rest are installed")
 
@@ -73,7 +76,8 @@ def check_engine_packages() -> Check:
     """What the embedded engine needs beside the console; looked for, not imported (torch takes seconds)."""
     missing = [name for name in ENGINE_MODULES if importlib.util.find_spec(name) is None]
     if missing:
-        advice = "the console works, the embedded engine needs: pip install 'ddtree-console[embedded]'"
+        command = install_command("embedded", importlib.metadata.distribution)
+        advice = f"the console works, the embedded engine needs: {command}"
         return Check("engine packages", CheckStatus.WARNING, f"{', '.join(missing)} not installed; {advice}")
     return Check("engine packages", CheckStatus.OK, f"torch {importlib.metadata.version('torch')} and the rest are installed")
 

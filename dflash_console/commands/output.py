@@ -12,11 +12,12 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TextIO
+
+from engine_launch.spec.wrapping import under_itself
 
 from ..evidence.terminal_text import strip_escapes
 from .outcome import CommandError
@@ -27,8 +28,6 @@ JsonValue = str | int | float | bool | None | Sequence["JsonValue"] | Mapping[st
 
 BETWEEN = "  "
 """Between two columns of a table."""
-LEAST_ROOM = 30
-"""A column is wrapped only where it has so many cells."""
 
 
 class Tone(Enum):
@@ -136,7 +135,7 @@ class Output:
             return
         widths = [max(width(row[column].text) for row in cells if column < len(row)) for column in range(max(map(len, cells)))]
         edge = indent + sum(column + len(BETWEEN) for column in widths[:-1])
-        room = self.columns - edge if wrap and self.columns is not None else 0
+        room = self.columns - edge if wrap and self.columns is not None else None
         lines = []
         for row in cells:
             *first, last = row or [Cell("")]
@@ -145,8 +144,8 @@ class Output:
                 for cell, size in zip(first, widths, strict=False)
             ]
             texts = [last.text]
-            if room >= LEAST_ROOM and len(row) == len(widths) and width(last.text) > room:
-                texts = textwrap.wrap(last.text, room, break_on_hyphens=False)
+            if room is not None and len(row) == len(widths) and width(last.text) > room:
+                texts = under_itself(last.text, room)
             parts.append(f"\n{' ' * edge}".join(self.paint(text, last.tone) for text in texts))
             lines.append(" " * indent + BETWEEN.join(parts).rstrip() + "\n")
         self._put("".join(lines))

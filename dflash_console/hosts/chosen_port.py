@@ -3,7 +3,8 @@
 A port that was free when the unit's file was written may be another program's by the time of the start, and two consoles that are
 opened in one second both find the same one free. Only the kernel can decide between them: whoever binds a port has it. So the
 supervisor binds the port itself, before there is an engine, and hands the bound socket on (``engine_launch/spec/handover.py``).
-Standard library only: a start must not wait for imports.
+Standard library only: a start must not wait for imports. An engine that got no socket binds its port in the same way
+(``engine_launch/embedded/server_bind.py``); it is written twice, because all that console and engine share does no I/O.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import importlib.metadata
 import json
 import shutil
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 
 from engine_launch.commands.output import complain
@@ -23,9 +22,7 @@ from engine_launch.doctor.gpu_host import check_flags, check_gpu_host
 from engine_launch.spec.checks import EngineKind
 from engine_launch.spec.flags import FlagError
 from engine_launch.spec.sglang_checks import number, read_flags
-
-LEAST_COLUMNS = 30
-"""A message is wrapped only where so many are left for it."""
+from engine_launch.spec.wrapping import under_itself
 
 
 def doctor(argv: Sequence[str]) -> int:
@@ -62,11 +59,8 @@ def _print(checks: Sequence[Check], columns: int | None) -> None:
     width = max(len(one.name) for one in checks)
     for one in checks:
         head = f"{one.status.value:<5} {one.name:<{width}} "
-        if columns is None or columns < len(head) + LEAST_COLUMNS:
-            print(head + one.message)
-        else:
-            wrapped = textwrap.wrap(one.message, columns - len(head), break_on_hyphens=False) or [""]
-            print(head + f"\n{' ' * len(head)}".join(wrapped))
+        lines = under_itself(one.message, None if columns is None else columns - len(head))
+        print(head + f"\n{' ' * len(head)}".join(lines))
 
 
 def examine(flags: Mapping[str, str], kind: EngineKind, host: str, port: int) -> list[Check]:

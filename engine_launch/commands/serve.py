@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from engine_launch.commands.serve_sglang import has_sglang, serve_sglang
 from engine_launch.spec.checks import GPU_DEVICES, EngineKind, check_embedded
 from engine_launch.spec.flags import FlagError, parse_flags, read_value, resolve
 from engine_launch.spec.flags_help import serve_help
+from engine_launch.spec.installing import install_command
 
 
 def serve(argv: Sequence[str]) -> int:
@@ -67,7 +69,8 @@ def serve_embedded(argv: Sequence[str]) -> int:
         from engine_launch.commands.embedded import start
         from engine_launch.embedded.server_options import server_options
     except ModuleNotFoundError as error:
-        raise FlagError(f"The embedded engine needs the package {error.name}: pip install 'ddtree-console[embedded]'.") from None
+        command = install_command("embedded", importlib.metadata.distribution)
+        raise FlagError(f"The embedded engine needs the package {error.name}: {command}") from None
     for warning in warnings:
         warn(warning)
     return start(server_options(parsed))

@@ -22,6 +22,7 @@ from engine_launch.sglang_plugin.gate import TESTED_VERSION
 from engine_launch.spec.drafter_check import Severity, Shapes, TargetShape, check_drafter
 from engine_launch.spec.drafter_config import DrafterConfigError, load_drafter_config
 from engine_launch.spec.flags import FlagError
+from engine_launch.spec.installing import install_command
 from engine_launch.spec.sglang_checks import asked_algorithm, block_given, check_sglang_flags, read_flags
 
 PLUGIN_GROUP = "sglang.srt.plugins"
@@ -57,8 +58,8 @@ def check(argv: Sequence[str]) -> tuple[str, ...]:
         raise FlagError(verdicts.errors[0])
     if not has_sglang():
         raise FlagError(
-            "SGLang is not installed in this Python environment: pip install 'ddtree-console[sglang]' in an environment of "
-            "its own (it cannot share one with the embedded engine), or use --engine embedded."
+            "SGLang is not installed in this Python environment. Use --engine embedded or, in an environment of its own (it "
+            f"cannot share one with the embedded engine): {install_command('sglang', importlib.metadata.distribution)}"
         )
     warnings = [*verdicts.warnings, *_check_plugin(flags), *_check_drafter(flags, draft_folder)]
     _check_port(flags)
@@ -71,7 +72,8 @@ def _check_plugin(flags: Mapping[str, str]) -> list[str]:
     entries = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)}
     if entries.get(PLUGIN) != PLUGIN_TARGET:
         raise FlagError(
-            "SGLang does not find the DDTREE plugin: install ddtree-console with pip into the environment that SGLang runs in."
+            "SGLang does not find the DDTREE plugin. In the environment that SGLang runs in: "
+            f"{install_command('', importlib.metadata.distribution)}"
         )
     if kept_out(os.environ):
         named = os.environ[RESTRICTING_VARIABLE]

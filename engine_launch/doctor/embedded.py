@@ -14,6 +14,7 @@ from engine_launch.commands.drafter import DEFAULT_TARGET
 from engine_launch.doctor.check import Check, Status
 from engine_launch.embedded.options import PACKAGED_DRAFTER
 from engine_launch.spec.drafter_check import Severity, check_drafter
+from engine_launch.spec.installing import install_command
 
 EMBEDDED_PACKAGES = ("torch", "safetensors", "tokenizers", "gguf", "jinja2", "starlette", "uvicorn")
 """Import names of the ``embedded`` extra."""
@@ -41,7 +42,8 @@ def check_packages(beside_sglang: bool = False) -> Check:
     if missing and beside_sglang:
         return Check("packages", Status.OK, f"SGLang serves here; the embedded engine would need {', '.join(missing)}")
     if missing:
-        return Check("packages", Status.FAIL, f"{', '.join(missing)} missing: pip install 'ddtree-console[embedded]'")
+        command = install_command("embedded", importlib.metadata.distribution)
+        return Check("packages", Status.FAIL, f"{', '.join(missing)} missing: {command}")
     return Check("packages", Status.OK, f"torch {importlib.metadata.version('torch')} and the rest of [embedded]")
 
 

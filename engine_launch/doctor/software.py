@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 from collections.abc import Mapping
 
 from engine_launch.doctor.check import Check, fail, ok, warn
 from engine_launch.sglang_plugin.gate import TESTED_VERSION
+from engine_launch.spec.installing import install_command
 
 PLUGIN = "ddtree"
 PLUGIN_TARGET = "engine_launch.sglang_plugin:register"
@@ -45,7 +47,8 @@ def check_sglang(versions: Mapping[str, str], help_text: str, problem: str) -> C
     """The version, and what its own help text says that it can do."""
     version = versions.get("sglang")
     if version is None:
-        return warn("sglang", "not in this environment: pip install 'ddtree-console[sglang]' in an environment of its own")
+        command = install_command("sglang", importlib.metadata.distribution)
+        return warn("sglang", f"not in this environment; in an environment of its own: {command}")
     if problem:
         return fail(
             "sglang", f"{version}, but its help cannot be read: {problem}. Run python -m sglang.launch_server --help to see why."
@@ -62,7 +65,8 @@ def check_plugin(
     if "sglang" not in versions:
         return ok("plugin", "not needed: SGLang is not in this environment")
     if plugins.get(PLUGIN) != PLUGIN_TARGET:
-        return fail("plugin", "not found by SGLang: install ddtree-console with pip into the environment that SGLang runs in")
+        command = install_command("", importlib.metadata.distribution)
+        return fail("plugin", f"not found by SGLang; in the environment that SGLang runs in: {command}")
     if kept_out(environment):
         return fail("plugin", f"{RESTRICTING_VARIABLE}={environment[RESTRICTING_VARIABLE]} keeps it out: add {PLUGIN} to it")
     if help_text and DIALECTS[0][0] not in help_text:

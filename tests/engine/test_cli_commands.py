@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from engine_launch.commands.unit import quote_word, unit_text
 from engine_launch.spec.flags import parse_flags
+from engine_launch.spec.installing import install_command
 from tests.engine.checkpoints import write_drafter
 
 
@@ -106,7 +108,7 @@ def test_key_does_not_reach_any_output(model: Path) -> None:
 @pytest.mark.skipif(shutil.which("sglang") is not None, reason="SGLang is installed here")
 def test_sglang_engine_says_what_to_install() -> None:
     message = one_error_line(launch("serve", "--engine", "sglang", "--model-path", "m", "--flag-of-a-newer-release", "1"))
-    assert "pip install 'ddtree-console[sglang]'" in message
+    assert message.rstrip().endswith(install_command("sglang", importlib.metadata.distribution))
 
 
 def test_sglang_gets_its_flags_untouched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def test_sglang_gets_the_flags_as_they_are(tmp_path: Path) -> None:
 
 def test_without_the_plugin_ddtree_is_refused_and_all_else_is_not(tmp_path: Path) -> None:
     host = GpuHost(tmp_path, plugin="somebody.else:register")
-    assert "install ddtree-console with pip" in refused(serve(host, *DDTREE, "--port", "0"))
+    assert "In the environment that SGLang runs in: pip install ddtree-console" in refused(serve(host, *DDTREE, "--port", "0"))
     assert serve(host, "--model-path", "m", "--port", "0").stdout.startswith("started|")
 
 

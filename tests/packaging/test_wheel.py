@@ -153,12 +153,12 @@ class TestConsoleAlone:
         assert "COMMAND" in console_alone.run("ddtree-console", "--help").stdout
         assert console_alone.run("ddtree-console", "--version").stdout.startswith("ddtree-console ")
 
-    def test_doctor_says_what_the_embedded_engine_would_need(self, console_alone: Installed) -> None:
+    def test_doctor_says_what_the_embedded_engine_would_need(self, console_alone: Installed, wheel: Path) -> None:
         done = console_alone.run("ddtree-console", "doctor", "--json")
         checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
         assert checks["packages"]["status"] == "ok"
         assert checks["engine packages"]["status"] == "warning"
-        assert "ddtree-console[embedded]" in checks["engine packages"]["message"]
+        assert f"pip install 'ddtree-console[embedded] @ {wheel.as_uri()}'" in checks["engine packages"]["message"]
         assert checks["state folder"]["status"] == "ok"
 
     def test_the_screens_open(self, console_alone: Installed) -> None:

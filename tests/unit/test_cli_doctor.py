@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from dflash_console.hosts.service import ConfigSource, RunState, ServiceConfig, 
 from dflash_console.hosts.stranger import Stranger
 from dflash_console.paths import Paths
 from dflash_console.state import Aged, HostState
+from engine_launch.spec.installing import install_command
 
 UTF8_TERMINAL = {"TERM": "xterm-256color"}
 
@@ -48,11 +50,13 @@ class TestMachine:
         check = doctor.check_engine_packages()
         assert check.status is CheckStatus.WARNING
         assert "no_such_module" in check.message
-        assert "pip install 'ddtree-console[embedded]'" in check.message
+        assert check.message.endswith(f"needs: {install_command('embedded', importlib.metadata.distribution)}")
 
     def test_a_missing_console_package_is_a_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(doctor, "CONSOLE_PACKAGES", ("textual", "no-such-package"))
-        assert doctor.check_packages().status is CheckStatus.FAILED
+        check = doctor.check_packages()
+        assert check.status is CheckStatus.FAILED
+        assert check.message == f"no-such-package missing: {install_command('', importlib.metadata.distribution)}"
 
     @pytest.mark.parametrize(
         ("environment", "size", "status", "said"),
