@@ -27,6 +27,7 @@ from dflash_console.tui.app import ConsoleApp
 from dflash_console.tui.fleet_live import LiveFleet
 from dflash_console.tui.prompt_runner import make_requests
 from dflash_console.tui.run import open_link
+from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.widgets.prompt_dock import PromptDock
 from engine_launch.embedded.model_files import CACHE_VARIABLE, cache_folder
 from tests.testhost import TestHost, free_port, missing_requirements
@@ -109,7 +110,8 @@ async def busy_here(app: ConsoleApp) -> AsyncIterator[None]:
 async def change(app: ConsoleApp, pilot: Pilot[None], **settings: str | int) -> None:
     """Apply settings as somebody at the keyboard would, and leave the report on the screen."""
     app.operations.propose(settings)
-    await wait(lambda: len(app.screen_stack) == 2, "the plan")
+    # One that was slow to come takes no key before the keyboard has rested.
+    await wait(lambda: isinstance(app.screen, PlanScreen) and app.screen.takes_answers, "the plan")
     # Looked for from before the key on: while prompts stream, a change may be over when the press returns.
     begun = asyncio.create_task(wait(lambda: bool(app.model.busy), "the change begun"))
     await pilot.press("enter")

@@ -8,9 +8,10 @@ from .engine import apply_plan
 from .journal import PendingOperation, pending_operations
 from .pending import discard, resume, roll_back_operation
 from .records import ApplyResult, OnEvent, Stage, StageEvent, StageStatus, Timeouts, Verdict
-from .rollback import roll_back
+from .rollback import NOTHING_EARLIER, carry_out_roll_back, plan_roll_back, roll_back
 
 __all__ = [
+    "NOTHING_EARLIER",
     "ApplyResult",
     "ConfirmedConfig",
     "ConfirmedStore",
@@ -23,10 +24,12 @@ __all__ = [
     "Verdict",
     "apply_plan",
     "audit_lines",
+    "carry_out_roll_back",
     "discard",
     "pending_operations",
     "plan_rebase",
     "plan_release",
+    "plan_roll_back",
     "restart_service",
     "resume",
     "roll_back",

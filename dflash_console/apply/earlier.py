@@ -7,6 +7,7 @@ is known from any machine, also for a service that the console met running, or w
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,7 +26,7 @@ class WayBack:
     """A configuration to go back to."""
 
     name: str
-    """In words or as a record's name."""
+    """In words that can stand in a sentence."""
     texts: Texts = field(repr=False)
 
 
@@ -40,11 +41,16 @@ async def way_back(session: HostSession) -> WayBack | None:
     now, state = service.restorable(await service.configuration()), await service.state()
     records = await _with_texts(store)
     record = _other_record([record for record, _ in records], texts_digest(now), state)
-    known = next((WayBack(found.name, texts) for found, texts in records if found is record), None)
+    known = next((WayBack(_name(found), texts) for found, texts in records if found is record), None)
     if known is not None and any(same_texts(now, texts) for _, texts in records):
         return known
     before = texts_before(now, await kept_changes(store), [texts for _, texts in records])
     return known if before is None else WayBack("the configuration before the last change", before)
+
+
+def _name(record: ConfirmedConfig) -> str:
+    at = time.strftime("%Y-%m-%d at %H:%M:%S", time.localtime(record.at))
+    return f"the configuration that was confirmed on {at}"
 
 
 def _other_record(records: Sequence[ConfirmedConfig], digest: str, state: ServiceState) -> ConfirmedConfig | None:

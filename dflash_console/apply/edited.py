@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..evidence.file_edits import FileEdit, edits_between, new_texts
 from ..evidence.secrets import mask_argv
 from ..hosts.transport import HostError
-from ..plan import Change, Mode, Plan, PlanError
+from ..plan import Change, Finding, Mode, Plan, PlanError, Predictions
 from ..plan.maker import diff_of
 from ..plan.masking import mask_values, secret_values
 from ..session import HostSession
@@ -20,15 +20,18 @@ NOTHING_HIDDEN = "has nothing to carry over: no drop-in of the console's hides a
 
 
 async def plan_rollback(session: HostSession, back: WayBack) -> Plan:
-    """The plan that puts an earlier configuration back. Raises: PlanError, HostError."""
+    """The plan that puts an earlier configuration back; an info among its findings says which. Raises: PlanError, HostError."""
     base = await session.plan(Change({}, Mode.RESTART))
     try:
         command = await session.service.command_with(back.texts)
         now = session.service.restorable(await session.service.configuration())
     except HostError as error:
         raise PlanError(f"{back.name} cannot be put back: {error}") from None
-    # The findings are about the configuration that is being left; this one is known to work.
-    return replace(_with_edits(session, base, edits_between(now, back.texts), command), findings=())
+    # Findings and arithmetic are about the configuration that is left. This one is known to work, and its restart takes as long.
+    expected = Predictions(restart_s=base.predictions.restart_s, stage_seconds=base.predictions.stage_seconds)
+    goes_back = Finding.info("goes_back_to", f"goes back to {back.name}")
+    plan = _with_edits(session, base, edits_between(now, back.texts), command)
+    return replace(plan, predictions=expected, findings=(goes_back,))
 
 
 async def plan_rebase(session: HostSession) -> Plan:

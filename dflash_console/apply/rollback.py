@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..drift import DriftKind, truth_table
 from ..effective import UNGIVEN
 from ..evidence.file_edits import texts_digest
-from ..plan import Change, Mode
+from ..plan import Change, Finding, Mode, Plan
 from ..session import HostSession
 from .asked import asked_changes, dialect_of
 from .confirmed import ConfirmedStore
@@ -19,36 +19,65 @@ from .edited import plan_rollback
 from .engine import apply_plan
 from .records import ApplyResult, OnEvent, Timeouts, Verdict
 
+NOTHING_EARLIER = "there is no earlier configuration to go back to"
+TAKES_BACK = Finding.info("goes_back_to", "takes back what was changed while the engine ran and never written down")
 
-async def roll_back(
-    session: HostSession, *, on_event: OnEvent | None = None, why: str = "", timeouts: Timeouts | None = None
-) -> ApplyResult:
-    """Go back to the last confirmed configuration that is not the one that runs confirmed now, or, when what is written was never
-    confirmed, to what was there before.
+
+async def plan_roll_back(session: HostSession) -> Plan | None:
+    """The plan that goes back to the last confirmed configuration that is not the one that runs confirmed now, or, when what is
+    written was never confirmed, to what was there before; ``None`` when nothing earlier is known. Changes nothing.
 
     A change of the running engine that was never written down is taken back without a restart, if what is written is the
     confirmed configuration; otherwise the file has to go back, and with it the running engine.
 
     Raises:
-        PlanError: the configuration cannot be read.
+        PlanError: no plan can be made.
+        HostError: the configuration cannot be read.
     """
     hot = await _hot_drift(session) if await _written_is_confirmed(session) else None
     if hot is not None:
         plan = await session.plan(hot)
         if not plan.blocked:
-            result = await apply_plan(session, plan, on_event=on_event, why=why, what="rollback", timeouts=timeouts)
-            return replace(result, rolled_back=result.confirmed)
+            return replace(plan, findings=(*plan.findings, TAKES_BACK))
     back = await way_back(session)
-    if back is None:
-        return ApplyResult.not_begun(Verdict.REFUSED, "there is no earlier configuration to go back to")
-    plan = await plan_rollback(session, back)
+    return None if back is None else await plan_rollback(session, back)
+
+
+async def carry_out_roll_back(
+    session: HostSession,
+    plan: Plan | None,
+    *,
+    drain: bool = False,
+    on_event: OnEvent | None = None,
+    why: str = "",
+    timeouts: Timeouts | None = None,
+) -> ApplyResult:
+    """Carry out what :func:`plan_roll_back` answered, and confirm it. It is not rolled back in its turn when it fails."""
+    if plan is None:
+        return ApplyResult.not_begun(Verdict.REFUSED, NOTHING_EARLIER)
+    hot = plan.mode is Mode.HOT
     result = await apply_plan(
-        session, plan, rollback_on_failure=False, drain=False, on_event=on_event, why=why, what="rollback", timeouts=timeouts
+        session,
+        plan,
+        rollback_on_failure=None if hot else False,
+        drain=drain,
+        on_event=on_event,
+        why=why,
+        what="rollback",
+        timeouts=timeouts,
     )
-    if result.confirmed:
-        return replace(result, rolled_back=True)
+    if hot or result.confirmed:
+        return replace(result, rolled_back=result.confirmed)
     changed = any(stage.name == "restart" for stage in result.stages)
     return replace(result, verdict=Verdict.ROLLBACK_FAILED) if changed and result.verdict is not Verdict.UNKNOWN else result
+
+
+async def roll_back(
+    session: HostSession, *, on_event: OnEvent | None = None, why: str = "", timeouts: Timeouts | None = None
+) -> ApplyResult:
+    """:func:`plan_roll_back`, carried out at once. Raises: PlanError, HostError."""
+    plan = await plan_roll_back(session)
+    return await carry_out_roll_back(session, plan, on_event=on_event, why=why, timeouts=timeouts)
 
 
 async def _written_is_confirmed(session: HostSession) -> bool:

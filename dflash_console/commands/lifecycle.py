@@ -9,7 +9,9 @@ from dataclasses import replace
 from ..apply import (
     ApplyResult,
     PendingOperation,
+    carry_out_roll_back,
     pending_operations,
+    plan_roll_back,
     restart_service,
     roll_back,
     roll_back_operation,
@@ -17,13 +19,15 @@ from ..apply import (
     stop_service,
 )
 from ..hosts.service import RunState
+from ..plan import Mode, PlanError
 from ..session import HostSession
 from .change import consent
 from .context import Context
 from .operation import carry_out
 from .operation_output import StagePrinter, nothing_changed
 from .options import LifecycleOptions
-from .outcome import ExitCode
+from .outcome import CommandError, ExitCode
+from .plan_output import print_plan
 
 
 def run(context: Context, options: LifecycleOptions) -> ExitCode:
@@ -38,6 +42,8 @@ async def _run(context: Context, options: LifecycleOptions) -> ExitCode:
         pending = _cut_off(context, session)
         if pending is not None and context.name != "rollback":
             context.output.note(f"ddtree-console: {pending.words}; apply --resume goes on with it, rollback undoes it")
+        if context.name == "rollback" and pending is None:
+            return await _roll_back(context, session, options)
         if question := await _question(context, session, pending):
             if not context.output.json_wanted:
                 context.output.line(question)
@@ -53,17 +59,21 @@ def _cut_off(context: Context, session: HostSession) -> PendingOperation | None:
 async def _question(context: Context, session: HostSession, pending: PendingOperation | None) -> str:
     """What would happen, when that can hurt; a start of a stopped service cuts nobody off and changes no file."""
     state = session.watcher.state
-    running = state.rates.running or (state.loads.value.running if state.loads is not None else None) or 0
-    cut = f", {running} running requests with it" if running else ""
+    cut = _cut_words(session)
     if context.name == "start":
         return ""
-    if context.name == "rollback":
-        if pending is not None:
-            return f"Undoes this: {pending.words}."
-        return f"Puts the last confirmed configuration of {session.unit} back, with a restart where that is needed{cut}."
+    if pending is not None and context.name == "rollback":
+        return f"Undoes this: {pending.words}."
     if state.service is None or state.service.value.state is not RunState.RUNNING:
         return f"{session.unit} does not run; {context.name} it all the same." if context.name == "restart" else ""
     return f"{'Restarts' if context.name == 'restart' else 'Stops'} {session.unit} (pid {state.service.value.main_pid}){cut}."
+
+
+def _cut_words(session: HostSession) -> str:
+    """What a stop or a restart cuts off, to be put behind its sentence; empty when nothing runs."""
+    state = session.watcher.state
+    running = state.rates.running or (state.loads.value.running if state.loads is not None else None) or 0
+    return f", {running} running requests with it" if running else ""
 
 
 def _work(
@@ -78,10 +88,25 @@ def _work(
             return _or_back(session, restart_service(session, drain=drain, on_event=show), options, show)
         case "stop":
             return stop_service(session, drain=drain, on_event=show)
-        case _ if pending is not None:
-            return roll_back_operation(session, pending, on_event=show)
         case _:
-            return roll_back(session, on_event=show)
+            assert pending is not None, "a roll-back of anything else shows its plan first"
+            return roll_back_operation(session, pending, on_event=show)
+
+
+async def _roll_back(context: Context, session: HostSession, options: LifecycleOptions) -> ExitCode:
+    """Back to the last confirmed configuration, by a plan that is shown before anybody is asked."""
+    try:
+        plan = await plan_roll_back(session)
+    except PlanError as problem:
+        raise CommandError(str(problem)) from None
+    if plan is not None:
+        if not context.output.json_wanted:
+            print_plan(context.output, plan)
+            context.output.line()
+            if plan.mode is Mode.RESTART:
+                context.output.line(f"Restarts {session.unit}{_cut_words(session)}.")
+        consent(context, options.yes, "Go ahead?")
+    return await carry_out(context, carry_out_roll_back(session, plan, on_event=StagePrinter(context.output)))
 
 
 async def _or_back(

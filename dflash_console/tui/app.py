@@ -216,7 +216,7 @@ class ConsoleApp(HostApp):
         self.operations.stop()
 
     def action_rollback(self) -> None:
-        self.operations.rollback()
+        self.operations.roll_back()
 
     def action_span(self, direction: int) -> None:
         index = SPANS.index(self.model.span) + direction

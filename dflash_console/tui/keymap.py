@@ -73,7 +73,7 @@ APP_BINDINGS: list[BindingType] = [
     key_binding("operation.apply", "a", "apply", "apply", "show the plan of these edits and apply it"),
     key_binding("change.discard", "escape", "discard", "", "take all edits back"),
     key_binding("operation.restart", "r", "restart", "restart", "start the service, or restart it, and confirm"),
-    key_binding("operation.rollback", "u", "rollback", "roll back", "roll back to the last confirmed configuration"),
+    key_binding("operation.rollback", "u", "rollback", "roll back", "plan a roll-back to the last confirmed configuration"),
     key_binding("operation.stop", "X", "stop", "", "stop the service"),
     key_binding("plot.shorter", "minus", "span(-1)", "", "plots: a shorter span of time"),
     key_binding("plot.longer", "plus,equals_sign", "span(1)", "", "plots: a longer span of time"),
@@ -81,7 +81,7 @@ APP_BINDINGS: list[BindingType] = [
     key_binding("app.explain", "f1", "explain", "", "explain the panel in focus"),
     key_binding("app.commands", "exclamation_mark", "command_log", "", "every command that was run on this host"),
     key_binding("app.connect", "f5", "connect", "", "try the connection to the host now"),
-    key_binding("app.quit", "q", "leave", "", "quit; asks only while an operation runs"),
+    key_binding("app.quit", "q", "leave", "", "quit; engines run on; asks while an operation runs"),
     key_binding("app.help", "question_mark", "help", "help", "the keys that work here"),
     key_binding("app.palette", "colon", "command_palette", "palette", "find any action by its name"),
 ]

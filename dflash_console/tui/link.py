@@ -74,12 +74,11 @@ class Past:
 
 
 class Control(Enum):
-    """What can be asked of the service without a change of its configuration."""
+    """What can be asked of the service without a plan."""
 
     START = "start"
     RESTART = "restart"
     STOP = "stop"
-    ROLLBACK = "roll back"
     RESUME = "resume"
     """Go on with an operation that an earlier console left unfinished."""
     UNDO = "undo"
@@ -142,11 +141,17 @@ class HostLink(Protocol):
     async def plan_drop_in(self, *, release: bool) -> Plan:
         """What carrying the console's drop-in over to a unit that has changed would do, or (``release``) removing it."""
 
+    async def plan_roll_back(self) -> Plan:
+        """What going back to the last confirmed configuration would do."""
+
     async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
         """Carry the plan out. Cancelling leaves the operation's journal behind."""
 
+    async def roll_back(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
+        """Carry a plan of :meth:`plan_roll_back` out, as :meth:`apply` does."""
+
     async def control(self, control: Control, on_stage: OnStage) -> ApplyResult:
-        """Start, restart, stop or roll back to the last confirmed configuration, confirmed like an apply."""
+        """Start, restart or stop, go on with what was cut off or undo it; confirmed like an apply."""
 
     async def pending(self) -> str:
         """An operation that an earlier console left unfinished, in a sentence; empty when there is none."""

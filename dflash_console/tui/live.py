@@ -157,8 +157,14 @@ class SessionLink:
     async def plan_drop_in(self, *, release: bool) -> Plan:
         return await self._operations.plan_drop_in(release=release)
 
+    async def plan_roll_back(self) -> Plan:
+        return await self._operations.plan_roll_back()
+
     async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
         return await self._operations.apply(plan, choices, on_stage)
+
+    async def roll_back(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
+        return await self._operations.roll_back(plan, choices, on_stage)
 
     async def control(self, control: Control, on_stage: OnStage) -> ApplyResult:
         return await self._operations.control(control, on_stage)

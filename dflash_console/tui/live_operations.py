@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..apply import (
+    NOTHING_EARLIER,
     ApplyResult,
     PendingOperation,
     apply_plan,
+    carry_out_roll_back,
     pending_operations,
     plan_rebase,
     plan_release,
+    plan_roll_back,
     restart_service,
     resume,
-    roll_back,
     roll_back_operation,
     start_service,
     stop_service,
@@ -48,6 +50,16 @@ class LiveOperations:
         except (PlanError, HostError) as error:
             raise LinkError(str(error)) from None
 
+    async def plan_roll_back(self) -> Plan:
+        """Raises: LinkError: no plan can be made, or no earlier configuration is known."""
+        try:
+            plan = await plan_roll_back(self._session)
+        except (PlanError, HostError) as error:
+            raise LinkError(str(error)) from None
+        if plan is None:
+            raise LinkError(NOTHING_EARLIER)
+        return plan
+
     async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
         """Raises: LinkError: the operation could not even begin."""
         try:
@@ -61,6 +73,13 @@ class LiveOperations:
         except HostError as error:
             raise LinkError(str(error)) from None
 
+    async def roll_back(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
+        """Raises: LinkError: the operation could not even begin."""
+        try:
+            return await carry_out_roll_back(self._session, plan, drain=choices.drain, on_event=on_stage)
+        except HostError as error:
+            raise LinkError(str(error)) from None
+
     async def control(self, control: Control, on_stage: OnStage) -> ApplyResult:
         """Raises: LinkError: the operation could not even begin."""
         try:
@@ -71,8 +90,6 @@ class LiveOperations:
                     return await restart_service(self._session, on_event=on_stage)
                 case Control.STOP:
                     return await stop_service(self._session, on_event=on_stage)
-                case Control.ROLLBACK:
-                    return await roll_back(self._session, on_event=on_stage)
                 case Control.RESUME:
                     return await resume(self._session, self._unfinished(), on_event=on_stage)
                 case Control.UNDO:

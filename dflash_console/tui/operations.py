@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from ..apply.records import ApplyResult, StageEvent
     from ..knobs import Value
     from ..plan import Mode, Plan
+    from ..state import HostState
     from .course import Course
     from .host_app import HostApp
     from .link import HostLink, OnStage
     from .screens.apply import ApplyScreen
+    from .screens.plan import PlanScreen
 
 WORDS = {
     Control.START: "starting",
     Control.RESTART: "restarting",
     Control.STOP: "stopping",
-    Control.ROLLBACK: "rolling back",
     Control.RESUME: "resuming",
     Control.UNDO: "rolling back",
 }
@@ -51,59 +52,82 @@ class Operations:
 
     def propose(self, settings: Mapping[str, Value], *, write_down: bool = False) -> None:
         """Make a plan for these settings and show it; nothing changes before it is accepted."""
-        from ..plan import Mode
+        link, state = self._may_change(), self._app.model.state
+        if link is not None and state is not None and settings:
+            self._plan(partial(self._settings_screen, link, state, settings, write_down))
 
-        link = self._may_change()
-        if link is not None and settings:
-            begin(self._app, partial(self._plan, link, settings, Mode.AUTO, write_down), "planning", group="plan", exclusive=True)
-
-    async def _plan(self, link: HostLink, settings: Mapping[str, Value], mode: Mode, persist: bool) -> None:
+    async def _settings_screen(
+        self, link: HostLink, state: HostState, settings: Mapping[str, Value], persist: bool, late: Callable[[], bool]
+    ) -> PlanScreen:
         from ..config import EMBEDDED
+        from ..plan import Mode
         from .screens.plan import PlanScreen
 
-        state = self._app.model.state
-        if state is None:
-            return
-        try:
-            plan = await link.plan(state, settings, mode, persist=persist)
-        except LinkError as error:
-            self._app.notify(str(error), title="No plan", severity="error", timeout=12, markup=False)
-            return
+        plan = await link.plan(state, settings, Mode.AUTO, persist=persist)
 
         async def again(mode: Mode, persist: bool, commit_confirm: bool) -> Plan:
             newest = self._app.model.state
             assert newest is not None
             return await link.plan(newest, settings, mode, persist=persist, commit_confirm=commit_confirm)
 
-        running = state.rates.running or 0
         # The supervisor of this machine's units has no timer that would outlive this machine.
-        screen = PlanScreen(plan, again, running=running, persist=persist, timer=state.host != EMBEDDED)
-        self._app.push_screen(screen, self._accepted)
+        timer = state.host != EMBEDDED
+        return PlanScreen(plan, again, running=self._running_requests, persist=persist, timer=timer, unasked=late())
 
     def propose_drop_in(self, *, release: bool) -> None:
         """Show the plan that carries the console's drop-in over to a changed unit, or (``release``) removes it."""
         link = self._may_change()
         if link is not None:
-            begin(self._app, partial(self._plan_drop_in, link, release), "planning", group="plan", exclusive=True)
+            self._plan(partial(self._whole_screen, partial(link.plan_drop_in, release=release), False))
 
-    async def _plan_drop_in(self, link: HostLink, release: bool) -> None:
+    def roll_back(self) -> None:
+        """Show the plan that goes back to the last confirmed configuration; nothing changes before it is accepted."""
+        link = self._may_change()
+        if link is not None:
+            self._plan(partial(self._whole_screen, link.plan_roll_back, True))
+
+    async def _whole_screen(
+        self, make: Callable[[], Awaitable[Plan]], rolling_back: bool, late: Callable[[], bool]
+    ) -> PlanScreen:
         from .screens.plan import PlanScreen
 
-        try:
-            plan = await link.plan_drop_in(release=release)
-        except LinkError as error:
-            self._app.notify(str(error), title="No plan", severity="error", timeout=12, markup=False)
-            return
-        running = 0 if self._app.model.state is None else self._app.model.state.rates.running or 0
-        self._app.push_screen(PlanScreen(plan, None, running=running), self._accepted)
+        plan = await make()
+        return PlanScreen(plan, None, running=self._running_requests, rolling_back=rolling_back, unasked=late())
 
-    def _accepted(self, answer: tuple[Plan, ApplyChoices] | None) -> None:
+    @property
+    def _running_requests(self) -> int:
+        return 0 if self._app.model.state is None else self._app.model.state.rates.running or 0
+
+    def _plan(self, make: Callable[[Callable[[], bool]], Awaitable[PlanScreen]]) -> None:
+        """Make a plan in a worker and show it.
+
+        Args:
+            make: the plan's screen; it is given a function that tells whether the plan has taken so long that it opens unasked.
+        """
+        from .screens.unasked import NOTICED_S
+
+        clock, asked_at = self._app.clock, self._app.clock.monotonic()
+
+        async def show() -> None:
+            try:
+                screen = await make(lambda: clock.monotonic() - asked_at > NOTICED_S)
+            except LinkError as error:
+                self._app.notify(str(error), title="No plan", severity="error", timeout=12, markup=False)
+            else:
+                self._app.push_screen(screen, partial(self._accepted, screen.rolling_back))
+
+        begin(self._app, show, "planning", group="plan", exclusive=True)
+
+    def _accepted(self, rolling_back: bool, answer: tuple[Plan, ApplyChoices] | None) -> None:
         # What may be changed is asked again: something else may have begun since the plan was shown.
         link = None if answer is None else self._may_change()
         if answer is None or link is None:
             return
         plan, choices = answer
-        self._begin("applying", lambda on_stage: link.apply(plan, choices, on_stage))
+        if rolling_back:
+            self._begin("rolling back", lambda on_stage: link.roll_back(plan, choices, on_stage))
+        else:
+            self._begin("applying", lambda on_stage: link.apply(plan, choices, on_stage))
 
     def restart(self) -> None:
         """Restart, or start when nothing runs; running requests are named before they are cut."""
@@ -111,22 +135,13 @@ class Operations:
         if state is not None and state.service is not None and state.service.value.state is not RunState.RUNNING:
             self.control(Control.START)
             return
-        running = 0 if state is None else state.rates.running or 0
+        running = self._running_requests
         cut = f" {running} running requests would be cut." if running else ""
         self._ask(Control.RESTART, "Restart the engine?", f"It is confirmed from the log of the new start.{cut}", "restart")
 
     def stop(self) -> None:
         """Stop the service after a question."""
         self._ask(Control.STOP, "Stop the engine?", "Running requests are cut.", "stop")
-
-    def rollback(self) -> None:
-        """Return to the last confirmed configuration after a question."""
-        self._ask(
-            Control.ROLLBACK,
-            "Roll back?",
-            "The last confirmed configuration is written back, and the engine restarted and confirmed where that is needed.",
-            "roll back",
-        )
 
     def _ask(self, control: Control, title: str, question: str, yes: str) -> None:
         from .screens.confirm import ConfirmScreen

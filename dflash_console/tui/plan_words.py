@@ -12,13 +12,17 @@ from ..evidence.reading import Known
 from ..knobs import KNOBS, find_knob, same_value, show_value
 
 if TYPE_CHECKING:
-    from ..plan import Plan, Predictions
+    from ..knobs import Value
+    from ..plan import KnobChange, Plan, Predictions
 
 
 def diff_text(plan: Plan, colours: dict[str, str]) -> Text:
     """The unified diff, each file under its path; added and removed lines are coloured, and the signs in front say the same."""
     text = Text()
     if not plan.diff:
+        if plan.mode.value == "restart":
+            text.append("No file changes: the restart takes what is written.\n", style=colours.get("quiet", ""))
+            return text
         text.append("No file changes: the engine takes this while it runs.\n", style=colours.get("quiet", ""))
         for name, value in plan.hot_values.items():
             text.append(f"+ {name} = {value:g}\n", style=colours.get("success", ""))
@@ -111,7 +115,7 @@ def findings_text(plan: Plan, colours: dict[str, str]) -> Text:
 
 
 def change_lines(plan: Plan) -> list[tuple[str, str]]:
-    """``Tree budget: 8 → 16`` and what will prove it, one setting each.
+    """``Tree budget: 8 → 16`` and what will prove it, one setting each. Without those that stay: :func:`unchanged_words`.
 
     A value that is in effect and gets written down has no way to go: its line says what the file has instead.
     """
@@ -119,9 +123,10 @@ def change_lines(plan: Plan) -> list[tuple[str, str]]:
 
     lines = []
     for change in plan.changes:
-        knob = KNOBS.get(change.knob)
-        title = change.knob if knob is None else knob.title
-        new = "left to the engine" if change.new is None else show_value(change.new)
+        if _stays(plan, change):
+            continue
+        title = _title(change)
+        new = _shown(change.new)
         old = "not set" if change.old is None else show_value(change.old)
         if plan.persist and same_value(change.old, change.new):
             in_file = command_reading(plan.old_command, find_knob(change.knob))
@@ -131,3 +136,29 @@ def change_lines(plan: Plan) -> list[tuple[str, str]]:
         proof = f"proven by {change.how}" if change.confirmable else "applied, not confirmable"
         lines.append((f"{title}: {old} → {new}", proof))
     return lines
+
+
+def unchanged_words(plan: Plan) -> str:
+    """The settings that stay and are proven again in the new start, in one line; empty when there are none."""
+    same = [f"{_title(change)} {_shown(change.new)}" for change in plan.changes if _stays(plan, change)]
+    return f"as written now, and proven again: {', '.join(same)}" if same else ""
+
+
+def _stays(plan: Plan, change: KnobChange) -> bool:
+    """Whether the setting is in the plan only to be proven: neither the value nor what is written changes."""
+    from ..evidence.command import command_reading
+
+    if plan.mode.value != "restart" or not same_value(change.old, change.new):
+        return False
+    knob = find_knob(change.knob)
+    before, after = command_reading(plan.old_command, knob), command_reading(plan.command, knob)
+    return before.known is after.known and same_value(before.value, after.value)
+
+
+def _title(change: KnobChange) -> str:
+    knob = KNOBS.get(change.knob)
+    return change.knob if knob is None else knob.title
+
+
+def _shown(value: Value | None) -> str:
+    return "left to the engine" if value is None else show_value(value)

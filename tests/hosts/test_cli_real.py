@@ -284,6 +284,18 @@ async def test_the_answer_no_changes_nothing(engine: Unit, environment: Mapping[
     assert engine.file.read_text() == before
 
 
+async def test_a_roll_back_shows_its_plan_before_it_asks(engine: Unit, console: Console) -> None:
+    assert (await console("apply", "--set", "tree_budget=16", "--restart", "--yes")).code == 0
+    before = engine.file.read_text()
+    shown = await console("rollback")
+    assert shown.code == 2
+    assert "look at the plan, then add --yes" in shown.err
+    assert "goes back to the configuration that was confirmed on" in shown.out
+    assert '-    "16",' in shown.out
+    assert "Restarts " in shown.out
+    assert engine.file.read_text() == before
+
+
 async def test_hosts_and_doctor_see_the_engine(engine: Unit, console: Console) -> None:
     hosts = (await console("hosts", "--json")).document["hosts"]
     assert hosts[0]["name"] == "embedded"  # type: ignore[index]

@@ -60,6 +60,8 @@ def test_open_prompt_watch_change_and_confirm(home: Path) -> None:
         terminal.wait_for("tree budget 8 → 12")
         terminal.press("a")
         terminal.wait_for("now, without a restart")
+        # A plan that was slow to come takes keys, and names them, once the keyboard has rested.
+        terminal.wait_for("⏎ apply")
         terminal.press("Enter")
         terminal.wait(lambda shown: re.search(r"│\s+✓ confirmed", shown) is not None, "the hot change confirmed", PATIENCE)
         terminal.press("Escape")
@@ -67,8 +69,10 @@ def test_open_prompt_watch_change_and_confirm(home: Path) -> None:
 
         terminal.press("w", "a")
         terminal.wait_for("Compact draft cache: off → 512")
+        terminal.wait_for("m hot/restart")
         terminal.press("m")
         terminal.wait_for("Effective command")
+        terminal.wait_for("⏎ apply")
         terminal.press("Enter")
         shown = terminal.wait(lambda shown: re.search(r"│\s+✓ confirmed", shown) is not None, "the restart confirmed", PATIENCE)
         assert "✓ restart" in shown

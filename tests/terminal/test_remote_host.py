@@ -68,9 +68,12 @@ def test_open_a_host_accept_its_key_change_the_window_and_see_it_confirmed(
         terminal.wait_for("→ 512")
         terminal.press("a")
         terminal.wait_for("Compact draft cache: off → 512")
+        # A plan that was slow to come is a question that came by itself, too.
+        terminal.wait_for("m hot/restart")
         terminal.press("m")
         terminal.wait_for("commit-confirm: no")
         terminal.wait_for(f"/etc/systemd/system/{unit}")
+        terminal.wait_for("⏎ apply")
         terminal.press("Enter")
         terminal.wait(lambda shown: re.search(r"│\s+✓ confirmed", shown) is not None, "the restart confirmed", PATIENCE)
         terminal.press("Escape")

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dflash_console.apply.asked import asked_changes
 from dflash_console.evidence.engine_log import StartLog
 from dflash_console.evidence.file_edits import FileEdit
 from dflash_console.evidence.gpu import GpuRow
@@ -17,11 +18,12 @@ from dflash_console.evidence.journal import LogLine
 from dflash_console.evidence.metrics import Rates
 from dflash_console.evidence.metrics_text import MetricsSample
 from dflash_console.evidence.process import ProcessEvidence
-from dflash_console.evidence.server import parse_server_info
+from dflash_console.evidence.server import Dialect, parse_server_info
 from dflash_console.hosts.service import ConfigSource, RunState, ServiceConfig, ServiceState
 from dflash_console.hosts.transport import CommandRecord, Link
 from dflash_console.load.records import Chunk, CommitSource, RequestRecord, SpeedSource
-from dflash_console.plan import Change, Mode, Plan, PlanError, Survey, make_plan
+from dflash_console.plan import Change, Finding, Mode, Plan, PlanError, Predictions, Survey, make_plan
+from dflash_console.plan.maker import diff_of
 from dflash_console.state import Aged, HostState
 from dflash_console.tui.clock import Clock
 from dflash_console.tui.link import ApplyChoices, Control, LinkError, OnStage, Past
@@ -217,6 +219,26 @@ EIGHT_GPUS = tuple(
 )
 
 
+def way_back(*, at: int) -> Plan:
+    """The plan that goes back from a tree budget of ``at``, as it is written, to the unit file of the recorded host."""
+    now = tuple(str(at) if word == "8" else word for word in COMMAND)
+    edits = (FileEdit(TARGET, unit_text(now), unit_text(COMMAND)),)
+    return Plan(
+        host="embedded",
+        unit="ddtree-embedded",
+        mode=Mode.RESTART,
+        target=TARGET,
+        edits=edits,
+        diff=diff_of(edits),
+        command=COMMAND,
+        old_command=now,
+        shown_command=COMMAND,
+        changes=asked_changes(COMMAND, now, Dialect.EMBEDDED),
+        predictions=Predictions(restart_s=3.6),
+        findings=(Finding.info("goes_back_to", "goes back to the configuration that was confirmed on 2026-11-29 at 16:00:07"),),
+    )
+
+
 class RecordedLink:
     """A host whose snapshots, plans and answers are given beforehand."""
 
@@ -247,6 +269,8 @@ class RecordedLink:
         self.reconnected = 0
         self.drop_in: Plan | None = None
         self.released: bool | None = None
+        self.earlier: Plan | None = None
+        self.rolled_back: list[tuple[Plan, ApplyChoices]] = []
 
     def push(self, snapshot: HostState) -> None:
         """The host has a new snapshot."""
@@ -296,8 +320,17 @@ class RecordedLink:
         self.released = release
         return self.drop_in
 
+    async def plan_roll_back(self) -> Plan:
+        if self.earlier is None:
+            raise LinkError("there is no earlier configuration to go back to")
+        return self.earlier
+
     async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
         self.applied.append((plan, choices))
+        return await self._operate(on_stage)
+
+    async def roll_back(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
+        self.rolled_back.append((plan, choices))
         return await self._operate(on_stage)
 
     async def control(self, control: Control, on_stage: OnStage) -> ApplyResult:

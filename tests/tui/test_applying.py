@@ -20,7 +20,7 @@ from dflash_console.tui.screens.unfinished import UnfinishedScreen
 
 from .conftest import MakeApp
 from .driving import notices, running, until
-from .support import RecordedLink, lines, state
+from .support import RecordedLink, lines, state, way_back
 from .test_configure import text_of
 
 STAGES = ("checks", "change", "log line", "server", "prompt", "truth")
@@ -134,7 +134,7 @@ async def test_what_shows_that_a_stage_is_done_stands_in_a_column_of_its_own(mak
         assert wrapped.index(wrapped.strip()) == column
 
 
-async def test_a_failure_shows_its_cause_and_lines_and_u_rolls_back(make_app: MakeApp) -> None:
+async def test_a_failure_shows_its_cause_and_lines_and_u_shows_the_way_back(make_app: MakeApp) -> None:
     link = RecordedLink(state())
     link.stages = (stage("log line", StageStatus.FAILED, "the log says draft_window_size=None"),)
     link.result = ApplyResult(
@@ -147,8 +147,10 @@ async def test_a_failure_shows_its_cause_and_lines_and_u_rolls_back(make_app: Ma
         await pilot.press("enter")
         await until(lambda: isinstance(app.screen, ApplyScreen) and "another value" in app.screen.text, "the verdict")
         assert "draft_window_size=None" in app.screen.text  # type: ignore[attr-defined]
+        link.earlier = way_back(at=16)
         await pilot.press("u")
-        await until(lambda: link.controls == [Control.ROLLBACK], "the roll-back")
+        await until(lambda: isinstance(app.screen, PlanScreen) and app.screen.rolling_back, "the plan of the roll-back")
+        assert link.rolled_back == []
 
 
 async def test_leaving_the_stages_stops_nothing_and_the_end_is_told(make_app: MakeApp) -> None:
@@ -178,12 +180,12 @@ async def test_stop_waiting_gives_the_screen_back(make_app: MakeApp) -> None:
         assert app.model.busy == ""
 
 
-async def test_restart_stop_and_roll_back_ask_first(make_app: MakeApp) -> None:
+async def test_restart_and_stop_ask_first(make_app: MakeApp) -> None:
     link = RecordedLink(state())
     link.result = DONE
     app = make_app(link)
     async with running(app) as pilot:
-        for key, control in (("r", Control.RESTART), ("X", Control.STOP), ("u", Control.ROLLBACK)):
+        for key, control in (("r", Control.RESTART), ("X", Control.STOP)):
             await pilot.press(key)
             assert isinstance(app.screen, ConfirmScreen)
             await pilot.press("n")

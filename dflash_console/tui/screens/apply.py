@@ -41,7 +41,7 @@ class ApplyScreen(UnaskedDialog[None]):
         key_binding(
             "apply.stop_waiting", "x", "stop_waiting", "stop waiting", "stop waiting; what was asked of the host goes on there"
         ),
-        key_binding("apply.rollback", "u", "rollback", "roll back", "roll back to the last confirmed configuration"),
+        key_binding("apply.rollback", "u", "rollback", "roll back", "plan a roll-back to the last confirmed configuration"),
         key_binding("apply.close", "enter", "close_stages", "", "close the stages; the operation goes on"),
     ]
     topic = "plan"
@@ -184,8 +184,6 @@ class ApplyScreen(UnaskedDialog[None]):
         app_of(self).operations.stop_waiting()
 
     def action_rollback(self) -> None:
-        from ..link import Control
-
         app = app_of(self)
         self.dismiss(None)
-        app.call_later(app.operations.control, Control.ROLLBACK)
+        app.call_later(app.operations.roll_back)

@@ -14,16 +14,25 @@ from textual.widgets import Static
 from ...formats import duration
 from ..keymap import key_binding
 from ..link import ApplyChoices, LinkError
-from ..plan_words import change_lines, command_text, diff_text, findings_text, prediction_lines
+from ..plan_words import change_lines, command_text, diff_text, findings_text, prediction_lines, unchanged_words
 from ..work import begin
-from .dialog import Dialog, ScrollText
+from .dialog import ScrollText
+from .pane import app_of
+from .unasked import NOTICED_S, UnaskedDialog
 
 if TYPE_CHECKING:
     from ...plan import Mode, Plan
 
 
-class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
-    """Answers with the plan and the choices, or with nothing."""
+MakeAgain = Callable[["Mode", bool, bool], Awaitable["Plan"]]
+"""Makes a plan for a mode, for writing it down too, and for commit-confirm."""
+
+
+class PlanScreen(UnaskedDialog[tuple["Plan", ApplyChoices]]):
+    """Answers with the plan and the choices, or with nothing.
+
+    A plan that took long to make opens when nobody expects it at the next key, so it waits for the keyboard to rest.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         key_binding("plan.apply", "enter,y", "go", "apply", "carry the plan out"),
@@ -38,19 +47,25 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
     def __init__(
         self,
         plan: Plan,
-        again: Callable[[Mode, bool, bool], Awaitable[Plan]] | None,
+        again: MakeAgain | None,
         *,
         running: int = 0,
         persist: bool = False,
         timer: bool = False,
+        rolling_back: bool = False,
+        unasked: bool = False,
     ) -> None:
         """
         Args:
-            again: makes the plan anew for a mode, for writing it down too, and for commit-confirm; ``None``: there is one way.
+            again: makes the plan anew; ``None``: there is one way.
             running: requests that run now.
             timer: the host can put the configuration back by itself (commit-confirm).
+            rolling_back: the plan goes back to an earlier configuration; it is not rolled back in its turn.
+            unasked: the plan took so long that the next keys may be meant for something else.
         """
-        super().__init__("Apply")
+        super().__init__("Roll back" if rolling_back else "Apply", unasked=unasked)
+        self.rolling_back = rolling_back
+        self._planning = False
         self._plan = plan
         self._again = again
         self._running_requests = running
@@ -72,9 +87,15 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
         return self._plan.mode.value == "restart"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        taken = super().check_action(action, parameters)
+        if not taken:
+            return taken
         if action == "go":
-            return not self._plan.blocked
-        if action in ("rollback", "drain"):
+            # While it is made anew, what is shown is not what was asked for.
+            return not self._plan.blocked and not self._planning
+        if action == "rollback":
+            return self._restart and not self.rolling_back
+        if action == "drain":
             return self._restart
         if action == "timer":
             return self._restart and self._timer
@@ -108,16 +129,22 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
         self._plan_again(Mode.HOT if self._restart else Mode.RESTART)
 
     def _plan_again(self, mode: Mode) -> None:
-        begin(self, partial(self._make, mode), "planning again", exclusive=True)
+        if self._again is not None:
+            self._planning = True
+            self.refresh_bindings()
+            begin(self, partial(self._make, self._again, mode), "planning again", exclusive=True)
 
-    async def _make(self, mode: Mode) -> None:
-        if self._again is None:
-            return
+    async def _make(self, again: MakeAgain, mode: Mode) -> None:
+        clock = app_of(self).clock
+        asked_at = clock.monotonic()
         try:
-            self._plan = await self._again(mode, self._persist, self._commit_confirm)
+            self._plan = await again(mode, self._persist, self._commit_confirm)
         except LinkError as error:
             self.notify(str(error), severity="error", markup=False)
+        self._planning = False
         self._repaint()
+        if clock.monotonic() - asked_at > NOTICED_S:
+            self.wait_anew()
         self.refresh_bindings()
 
     def _repaint(self) -> None:
@@ -127,13 +154,14 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
         how = Text(" ")
         how.append("restart" if self._restart else "now, without a restart", style=f"bold {variables.get('accent', '')}")
         if self._restart:
-            how.append(f"   roll back on failure: {'yes' if self._rollback else 'no'}", style="dim")
+            if not self.rolling_back:
+                how.append(f"   roll back on failure: {'yes' if self._rollback else 'no'}", style="dim")
             how.append(f"   drain first: {'yes' if self._drain else 'no'}", style="dim")
-            if self._timer:
+            if self._timer or self._plan.undo_after_s is not None:
                 how.append(f"   commit-confirm: {self._timer_words()}", style="dim")
             if self._running_requests:
                 how.append(f"   {self._running_requests} running requests", style=variables.get("warning", ""))
-        else:
+        elif self._again is not None:
             how.append(f"   write to the file too: {'yes' if self._persist else 'no'}", style="dim")
         self.query_one("#plan-choices", Static).update(how)
         self.query_one("#plan", ScrollText).show_text(self._text())
@@ -148,6 +176,8 @@ class PlanScreen(Dialog[tuple["Plan", ApplyChoices]]):
         for words, proof in change_lines(plan):
             text.append(f"{words}\n", style="bold")
             text.append(f"  {proof}\n", style=variables.get("quiet", ""))
+        if same := unchanged_words(plan):
+            text.append(f"{same}\n", style=variables.get("quiet", ""))
         text.append("\n")
         text.append_text(findings_text(plan, variables))
         if plan.blocked:

@@ -12,6 +12,10 @@ from .dialog import Dialog, Result
 SETTLE_S = 0.6
 """Seconds without a key: whoever types a sentence pauses less between two letters, and reads no dialog meanwhile."""
 
+NOTICED_S = 0.25
+"""Seconds from a key to the dialog that it asks for, after which that opens as if by itself: the next keys may be meant for what
+was there before."""
+
 
 class UnaskedDialog(Dialog[Result], Generic[Result]):
     """Takes no answer before the keyboard has rested: what is being typed elsewhere is none. ``escape`` closes it at any time."""
@@ -40,6 +44,12 @@ class UnaskedDialog(Dialog[Result], Generic[Result]):
             # None: the key stands for something, and is taken, but does nothing yet.
             return None
         return super().check_action(action, parameters)
+
+    def wait_anew(self) -> None:
+        """What it shows is another thing now: take no answer before the keyboard has rested again."""
+        self._unasked = True
+        self._wait_for_rest()
+        self.refresh_bindings()
 
     def _wait_for_rest(self) -> None:
         if not self._unasked:
