@@ -55,7 +55,7 @@ class KnobProof:
             return f"{title} {wanted} ({self.reading.where})"
         if self.proof is Proof.OTHER and self.reading is not None:
             remark = f": {self.reading.why}" if self.reading.why.startswith(DISAGREE) or self.reading.text == "ignored" else ""
-            return f"{title} is {self.reading.text or 'something else'}, not {wanted} ({self.reading.where}{remark})"
+            return f"{title} is {self.reading.words or 'something else'}, not {wanted} ({self.reading.where}{remark})"
         if self.proof is Proof.MISSING:
             return f"{title} {wanted}: no evidence seen" + (f" ({self.reading.why})" if self.reading and self.reading.why else "")
         if self.unseen_because:

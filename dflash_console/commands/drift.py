@@ -50,7 +50,7 @@ def _text(reading: Reading | None) -> str | Cell:
     if reading.known is Known.ABSENT:
         return Cell("–", Tone.FAINT)
     # A path says most at its end; the JSON has it whole.
-    return shorten(reading.text, WIDEST_CELL, keep_end="/" in reading.text)
+    return shorten(reading.words, WIDEST_CELL, keep_end="/" in reading.words)
 
 
 def print_drift(output: Output, state: HostState, table: TruthTable) -> None:

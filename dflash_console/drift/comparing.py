@@ -37,5 +37,5 @@ def shown(reading: Reading) -> str:
 
 def said(reading: Reading) -> str:
     if reading.known is Known.VALUE:
-        return reading.text
+        return reading.words
     return "no flag" if reading.known is Known.ABSENT else "unknown"

@@ -69,16 +69,16 @@ def _compact_cache(witnesses: Witnesses, window: TruthRow) -> TruthRow:
     knob = KNOBS["draft_window"]
     cells = compact_cache_readings(witnesses, window.readings, knob)
     now = cells[Source.SERVER] if cells[Source.SERVER].why == "in effect now" else cells[Source.LOG]
-    row = TruthRow(COMPACT_CACHE, "Compact cache in use", cells, now=now)
+    row = TruthRow(COMPACT_CACHE, "Compact draft cache in use", cells, now=now)
     if window.verdict is Verdict.DRIFT:
-        return with_verdict(row, Verdict.DRIFT, DriftKind.FOLLOWS, f"follows from {window.knob}", window.key)
+        return with_verdict(row, Verdict.DRIFT, DriftKind.FOLLOWS, "follows from the row above", window.key)
     if window.kind is DriftKind.NOT_USED:
         return with_verdict(row, Verdict.OK, DriftKind.NOT_USED, window.message)
     asked = _on(window.now)
     if now.known is not Known.VALUE:
         return with_verdict(row, Verdict.UNKNOWN, DriftKind.NOT_READ, now.why)
     if asked is not None and asked is not now.value:
-        message = f"the window in effect is {shown(window.now)}, yet {now.where} says that the compact cache is {shown(now)}"
+        message = f"its size in effect is {shown(window.now)}, yet {now.where} says that the compact draft cache is {shown(now)}"
         return with_verdict(row, Verdict.DRIFT, DriftKind.OTHER_VALUE, message)
     return row
 

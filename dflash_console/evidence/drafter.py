@@ -25,7 +25,10 @@ def trained_reading(config: DrafterConfig | None, knob: Knob) -> Reading:
     if knob.name == "block_size":
         return valued(config.block_size, "", f"{_WHERE}: block_size")
     if knob.name == "layers_window":
-        return valued(config.sliding_window or OFF, config.window_text, f"{_WHERE}: layer_types, sliding_window")
+        window, where = config.sliding_window, f"{_WHERE}: layer_types, sliding_window"
+        # The number comes first and little follows it: a column of the truth table has room for a dozen characters.
+        text = f"{window}, {config.sliding_layers} of {config.num_layers}" if window and config.sliding_layers else OFF
+        return valued(window or OFF, text, where, config.window_text)
     if knob.name == "draft_window":
         if config.sliding_window is None:
             return absent("trained without a window", _WHERE)

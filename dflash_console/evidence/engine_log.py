@@ -84,7 +84,7 @@ def compact_cache_reading(log: StartLog | None, window: Knob) -> Reading:
     found = log_reading(log, window)
     changed = found.known is Known.VALUE and (found.why or COMPACT_CACHE not in log.values)
     if changed:
-        return valued(found.value != OFF, "", found.where, found.why or "follows from the window")
+        return valued(found.value != OFF, "", found.where, found.why or "follows from the row above")
     if COMPACT_CACHE in log.values:
         printed = log.values[COMPACT_CACHE]
         return valued(printed.text == "True", "", f"log line {printed.number}")

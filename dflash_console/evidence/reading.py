@@ -31,6 +31,15 @@ class Reading:
     why: str = ""
     """For ``UNKNOWN`` and ``ABSENT``: why; for a value: a remark."""
 
+    @property
+    def words(self) -> str:
+        """The text for people: where the source wrote ``null``, ``None`` or ``0`` for a value that has a word, that word."""
+        return show_value(self.value) if self.value is not None and self.text.lower() in _NOTHING else self.text
+
+
+_NOTHING = frozenset({"null", "none", "0", "0.0"})
+"""How sources write that a setting is off."""
+
 
 UNREAD = Reading(Known.UNKNOWN, why="not read yet")
 

@@ -173,11 +173,10 @@ def in_effect_reading(info: ServerInfo | None, knob: Knob) -> Reading:
         if not info.dialect.hot and name in info.fields:
             return unknown("this server repeats its flags there; it does not say what is in effect", where)
         readings = [_value(knob, value, where, "in effect now") for value in values]
-        if len({reading.text for reading in readings}) > 1:
-            said = ", ".join(f"rank {rank}: {reading.text}" for rank, reading in enumerate(readings))
-            return Reading(
-                Known.UNKNOWN, text=" / ".join(reading.text for reading in readings), where=where, why=f"{DISAGREE}: {said}"
-            )
+        words = [reading.words for reading in readings]
+        if len(set(words)) > 1:
+            said = ", ".join(f"rank {rank}: {word}" for rank, word in enumerate(words))
+            return Reading(Known.UNKNOWN, text=" / ".join(words), where=where, why=f"{DISAGREE}: {said}")
         return readings[0]
     return unknown("this server does not say what is in effect", "/server_info")
 

@@ -146,7 +146,7 @@ def _follows(window: Reading) -> Reading:
     if window.known is Known.UNKNOWN:
         return window
     on: Value = window.known is Known.VALUE and window.value != OFF
-    return valued(on, "", window.where, "follows from the window")
+    return valued(on, "", window.where, "follows from the row above")
 
 
 def _same_text(text: str, reading: Reading) -> bool:

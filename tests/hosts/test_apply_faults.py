@@ -62,7 +62,7 @@ async def test_an_engine_that_prints_one_value_and_computes_another_is_not_confi
         result = await change(session, {"tree_budget": 16, "draft_window": 512})
         assert result.verdict is Verdict.OTHER_VALUE
         assert stage(result, "truth").status is StageStatus.FAILED
-        assert "compact draft cache is null, not 512 (/server_info" in result.reason
+        assert "compact draft cache is off, not 512 (/server_info" in result.reason
 
 
 async def test_a_port_that_was_taken_meanwhile_ends_the_engine_and_is_named(make_unit: MakeUnit, tmp_path: Path) -> None:

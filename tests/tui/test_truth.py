@@ -15,7 +15,7 @@ from dflash_console.tui.screens.dialog import ScrollText
 from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.screens.truth import TruthPane
 from dflash_console.tui.widgets.key_line import KeyLine
-from dflash_console.tui.widgets.truth_view import TruthView
+from dflash_console.tui.widgets.truth_view import TruthView, column_widths
 
 from .conftest import MakeApp
 from .driving import running, until
@@ -167,3 +167,75 @@ async def test_without_a_hidden_change_these_keys_do_nothing(make_app: MakeApp) 
         await pilot.pause()
         assert link.released is None
         assert len(app.screen_stack) == 1
+
+
+def rows_of(text: str) -> list[str]:
+    """The table's lines of a row each, without their marks."""
+    return [line[3:] for line in text.split("\n") if line[1:2] in ("✓", "!", "✗", "?")]
+
+
+def started_with(*words: str) -> HostState:
+    """A process with more on its command line than the unit file has."""
+    found = state()
+    assert found.process is not None
+    process = replace(found.process, value=replace(found.process.value, argv=(*found.process.value.argv, *words)))
+    return replace(found, process=process)
+
+
+def reporting_drafter(path: str) -> HostState:
+    """A server that reports this drafter, which no file or command line names."""
+    found = state()
+    assert found.server is not None
+    info = replace(found.server.value, fields={**found.server.value.fields, "speculative_draft_model_path": path})
+    return replace(found, server=replace(found.server, value=info))
+
+
+async def test_in_eighty_columns_no_name_and_no_value_but_a_path_is_cut(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(reporting_drafter("/srv/models/smollm2-135m-dflash")))
+    async with running(app, (80, 24)) as pilot:
+        await pilot.press("3")
+        view = app.query_one(TruthView)
+        await until(lambda: "Drafter layers' window" in view.text, "the table")
+        assert [name in view.text for name in ("Compact draft cache ", "└ in use ", "Top-k per position ")] == [True] * 3
+        assert [row for row in rows_of(view.text) if "…" in row and not row.startswith("Drafter  ")] == []
+        assert max(len(line) for line in view.text.split("\n")) <= 76
+
+
+async def test_an_unset_window_reads_off_and_the_row_says_how_the_server_writes_it(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app, (80, 24)) as pilot:
+        await pilot.press("3")
+        view = app.query_one(TruthView)
+        assert next(row for row in rows_of(view.text) if row.startswith("Compact draft cache")).split()[-2:] == ["off", "off"]
+        assert "null" not in view.text
+        await pilot.press("down")
+        await until(lambda: "written as null" in " ".join(view.text.split()), "the server's own word")
+
+
+async def test_what_a_column_cuts_stands_whole_beneath_its_row(make_app: MakeApp) -> None:
+    path = "/srv/models/" + "x" * 40
+    app = make_app(RecordedLink(reporting_drafter(path)))
+    async with running(app, (80, 24)) as pilot:
+        await pilot.press("3")
+        view = app.query_one(TruthView)
+        assert path in "".join(view.text.split())
+        assert view.text.count("xxxxx…") == 0, "a path is cut at its beginning"
+
+
+async def test_a_flag_with_a_long_name_has_its_name_whole(make_app: MakeApp) -> None:
+    flag = "--speculative-dflash-enable-something-long"
+    app = make_app(RecordedLink(started_with(flag)))
+    async with running(app, (80, 24)) as pilot:
+        await pilot.press("3")
+        await until(lambda: f"✗ {flag}" in app.query_one(TruthView).text, "the flag's row")
+
+
+def test_paths_give_way_before_other_values_and_spare_cells_are_shared() -> None:
+    columns = [["512, 3 of 4"], ["DDTREE", "/models/" + "x" * 30], ["–"], ["–"], ["off"], ["off"]]
+    narrow = column_widths(columns, 46)
+    assert sum(narrow) == 46
+    assert narrow[0] == len("512, 3 of 4") + 1
+    wide = column_widths(columns, 120)
+    assert sum(wide) == 120
+    assert min(wide[2:]) >= 10
+    assert column_widths(columns, 10) == [8, 5, 7, 8, 7, 4]

@@ -38,7 +38,7 @@ def test_a_process_that_is_older_than_the_unit_file_is_told_by_how_much() -> Non
 def test_the_compact_cache_follows_the_window_it_belongs_to() -> None:
     window = with_flags(COMMAND, "--speculative-draft-window-size", "2048")
     row = Host(written=window, loaded=window).row("compact_cache")
-    assert (row.verdict, row.kind, row.message) == (Verdict.DRIFT, DriftKind.FOLLOWS, "follows from draft_window")
+    assert (row.verdict, row.kind, row.message) == (Verdict.DRIFT, DriftKind.FOLLOWS, "follows from the row above")
     assert [row.readings[source].value for source in (Source.UNIT, Source.PROCESS, Source.LOG)] == [True, False, False]
 
 
@@ -126,7 +126,7 @@ def test_ranks_that_disagree_are_drift() -> None:
 
 def test_the_layers_window_as_trained_is_compared_in_tokens() -> None:
     assert Host().row("layers_window").verdict is Verdict.OK
-    assert Host().row("layers_window").readings[Source.TRAINED].text == "5 of 6 layers sliding, 2048"
+    assert Host().row("layers_window").readings[Source.TRAINED].text == "2048, 5 of 6"
     off = Host(log=(confirmation(layers=None), READY)).row("layers_window")
     assert (off.verdict, off.kind) == (Verdict.DRIFT, DriftKind.OTHER_VALUE)
     unknown = Host(log=(confirmation(layers=None), READY), drafter=None).row("layers_window")

@@ -176,8 +176,8 @@ class DashboardPane(Pane):
         self.query_one(PromptDock).stop()
 
     def on_leaving_input_left(self, message: LeavingInput.Left) -> None:
-        """``escape`` in the dock: back to the plots. Its answers go on; where it had taken the lower panels' place, they come back
-        and of the dock a line stays, when there are answers."""
+        """``escape`` in the dock: back to the plots. Its answers go on; where it had taken the lower panels' place, they come
+        back, and of the dock a line stays when there are answers."""
         message.stop()
         self._dock_left = True
         self.focus_default()

@@ -25,7 +25,7 @@ def test_a_drafter_with_sliding_layers_says_window_and_block() -> None:
     config, problem = read_drafter(json.dumps(CONFIG))
     assert problem == ""
     layers = trained_reading(config, KNOBS["layers_window"])
-    assert (layers.value, layers.text) == (2048, "5 of 6 layers sliding, 2048")
+    assert (layers.value, layers.text) == (2048, "2048, 5 of 6")
     assert trained_reading(config, KNOBS["draft_window"]).value == 2048
     assert trained_reading(config, KNOBS["block_size"]).value == 8
     assert trained_reading(config, KNOBS["tree_budget"]).known is Known.ABSENT

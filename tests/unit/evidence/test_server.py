@@ -121,6 +121,18 @@ def test_ranks_that_disagree_are_said_and_give_no_value() -> None:
     assert reading.why == f"{DISAGREE}: rank 0: 8, rank 1: 16"
 
 
+def test_a_setting_that_is_reported_as_null_or_nought_reads_off_for_people() -> None:
+    for nothing in (None, 0):
+        reading = in_effect_reading(our_server(speculative_draft_window_size=nothing), KNOBS["draft_window"])
+        assert (reading.value, reading.words) == (OFF, "off")
+
+
+def test_ranks_of_which_one_reports_null_disagree_in_words() -> None:
+    ranks = [{"speculation": True, "speculative_draft_window_size": size} for size in (None, 512)]
+    info = parse_server_info(json.dumps({"internal_states": ranks, "version": "0.5.17"}))
+    assert in_effect_reading(info, KNOBS["draft_window"]).why == f"{DISAGREE}: rank 0: off, rank 1: 512"
+
+
 def test_a_rank_that_does_not_name_a_setting_does_not_disagree() -> None:
     body = {"internal_states": [{"speculation": True, "speculative_ddtree_budget": 8}, {"last_gen_throughput": 0.0}]}
     assert in_effect_reading(parse_server_info(json.dumps(body)), BUDGET).value == 8
