@@ -14,7 +14,7 @@ from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
-from .command_line import COMMANDS, CONSOLE, Options, build_parser
+from .command_line import COMMANDS, CONSOLE, Options, foreign_option, parse
 from .commands.options import CommonOptions
 from .commands.outcome import CommandError, ExitCode
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(wrong)
         return ExitCode.USAGE
     try:
-        given = vars(build_parser().parse_args(words))
+        given = parse(words)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else ExitCode.USAGE
     if given.get("version"):
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"ddtree-console {version('ddtree-console')}\n")
         return ExitCode.FINE
-    name = given.get("command")
+    name = str(given.get("command") or "")
     command = COMMANDS[name] if name else CONSOLE
     common = _record(CommonOptions, given)
     return run_command(name or "console", command.module, common, _record(command.options, given))
@@ -119,16 +119,18 @@ def _not_text(words: Sequence[str]) -> str | None:
 
 
 def _unknown_command(words: Sequence[str]) -> str | None:
-    """A sentence when the first word that is no option is no command, with the nearest one."""
+    """A sentence when an option before the command is unknown, or the first word that is no option is no command."""
     takes_value = ("--host", "--unit")
     previous = ""
     for word in words:
+        if word.startswith("-") and previous not in takes_value and (wrong := foreign_option(word)):
+            return f"ddtree-console: {wrong} (see ddtree-console --help)\n"
         if not word.startswith("-") and previous not in takes_value:
             if word in COMMANDS:
                 return None
             import difflib
 
-            near = difflib.get_close_matches(word, COMMANDS, n=1)
+            near = [name for name in COMMANDS if name.startswith(word)] or difflib.get_close_matches(word, COMMANDS, 1, 0.7)
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
             return f"ddtree-console: there is no command called {word}; {hint}\n"
         previous = word

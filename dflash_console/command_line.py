@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -21,6 +21,7 @@ from .commands.options import (
     StatusOptions,
 )
 from .commands.outcome import ExitCode
+from .knobs import KNOBS
 
 Options = (
     ConsoleOptions
@@ -35,15 +36,23 @@ Options = (
 )
 
 _EPILOG = """\
-Without a command the screens open. Exit codes: 0 fine, 1 failed, 2 wrong use, 3 drift found, 4 not confirmed or rolled back.
-Each command explains itself: ddtree-console COMMAND --help."""
+Without a command the screens open. Each command explains itself:
+ddtree-console COMMAND --help. Exit codes: 0 fine, 1 failed, 2 wrong use,
+3 drift found, 4 not confirmed or rolled back."""
+_NAMES = f"Settings: {', '.join(KNOBS)}; any other flag of the engine as flag:--its-name."
 
 
 class Parser(argparse.ArgumentParser):
     """argparse whose complaint is one sentence with a way out, not a usage dump."""
 
     def error(self, message: str) -> NoReturn:
+        message = message.replace("ignored explicit argument", "takes no value, not")
         self.exit(ExitCode.USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Every spelling of its options."""
+        return tuple(self._option_string_actions)
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,7 @@ class Command:
     options: type[Options]
     summary: str
     arguments: Callable[[argparse.ArgumentParser], None]
+    epilog: str | None = None
 
 
 def _nothing(parser: argparse.ArgumentParser) -> None:
@@ -117,8 +127,8 @@ def _prompt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--n", dest="copies", type=_at_least(1), metavar="N", help="so many at once")
     parser.add_argument("--max-tokens", type=_at_least(1), metavar="M", help="longest answer (default 256)")
     parser.add_argument("--temperature", type=_number(0.0), metavar="T", help="0 = greedy (default)")
-    parser.add_argument("--top-p", type=_share, metavar="P", help="above 0, at most 1 (default)")
-    parser.add_argument("--seed", type=int, metavar="S")
+    parser.add_argument("--top-p", type=_share, metavar="P", help="above 0, at most 1 (default 1)")
+    parser.add_argument("--seed", type=_whole, metavar="S", help="seed of the sampling, a whole number")
     parser.add_argument("--ignore-eos", action="store_true", help="go on to --max-tokens, so that runs are of equal length")
     parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without the chat template")
     parser.add_argument(
@@ -144,8 +154,8 @@ def _prompt(parser: argparse.ArgumentParser) -> None:
 COMMANDS: dict[str, Command] = {
     "status": Command("status", StatusOptions, "what runs, with which settings, and how fast", _nothing),
     "drift": Command("drift", DriftOptions, "where the configuration's sources disagree", _nothing),
-    "plan": Command("change", PlanOptions, "what a change would write and do; changes nothing", _settings),
-    "apply": Command("change", ApplyOptions, "change settings and confirm them from the engine's own evidence", _apply),
+    "plan": Command("change", PlanOptions, "what a change would write and do; changes nothing", _settings, _NAMES),
+    "apply": Command("change", ApplyOptions, "change settings and confirm them from the engine's own evidence", _apply, _NAMES),
     "start": Command("lifecycle", LifecycleOptions, "start the service and confirm its settings", _restart),
     "stop": Command("lifecycle", LifecycleOptions, "stop the service", _stop),
     "restart": Command("lifecycle", LifecycleOptions, "restart the service and confirm its settings", _restart),
@@ -161,8 +171,45 @@ CONSOLE = Command("console", ConsoleOptions, "", _nothing)
 """What is done without a command: the screens."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line. Options of every command may stand before or after the command's name."""
+def parse(words: Sequence[str]) -> dict[str, object]:
+    """What was given, by name; nothing for what was not.
+
+    Raises:
+        SystemExit: help was asked for and shown, or the words make no sense and a sentence says why.
+    """
+    parser, commands = _parsers()
+    given, left = parser.parse_known_args(words)
+    if left:
+        name = getattr(given, "command", None)
+        asked = commands[name] if name else parser
+        asked.error(_left_over(left[0], asked, commands))
+    return vars(given)
+
+
+def foreign_option(word: str) -> str | None:
+    """A sentence when no such option may stand before the command: argparse would take its value for the command."""
+    parser, commands = _parsers()
+    option = word.partition("=")[0]
+    return None if option in parser.options else _left_over(word, parser, commands)
+
+
+def _left_over(word: str, asked: Parser, commands: Mapping[str, Parser]) -> str:
+    """What to say of a word that ``asked`` has no use for."""
+    if not word.startswith("-") or word == "-":
+        quote = "; put a prompt of several words in quotes" if asked is commands["prompt"] else ""
+        return f"takes no further word: {word}{quote}"
+    option = word.partition("=")[0]
+    elsewhere = [name for name, command in commands.items() if option in command.options]
+    if elsewhere:
+        return f"has no option {option}: it belongs to {', '.join(elsewhere)}"
+    import difflib
+
+    near = difflib.get_close_matches(option, asked.options, n=1)
+    return f"has no option {option}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _parsers() -> tuple[Parser, dict[str, Parser]]:
+    """The whole command line, and each command's own. Options of every command may stand before or after its name."""
     common = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("--json", action="store_true", help="print JSON")
     common.add_argument(
@@ -170,7 +217,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     common.add_argument("--unit", type=_name, metavar="NAME", help="the service on that host")
     common.add_argument("--read-only", action="store_true", help="refuse everything that changes the host")
-    parser: argparse.ArgumentParser = Parser(
+    parser = Parser(
         prog="ddtree-console",
         description="A console for tuning speculative decoding (DFlash + DDTree) on SGLang servers.",
         epilog=_EPILOG,
@@ -181,25 +228,32 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
+    found = {}
     for name, command in COMMANDS.items():
         sub = commands.add_parser(
             name,
             help=command.summary,
             description=command.summary[0].upper() + command.summary[1:] + ".",
+            epilog=command.epilog,
             parents=[common],
             argument_default=argparse.SUPPRESS,
             allow_abbrev=False,
         )
         command.arguments(sub)
-    return parser
+        found[name] = sub
+    return parser, found
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"takes a whole number, not {text}") from None
 
 
 def _at_least(minimum: int) -> Callable[[str], int]:
     def number(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"takes a whole number, not {text}") from None
+        value = _whole(text)
         if value < minimum:
             raise argparse.ArgumentTypeError(f"must be at least {minimum}, not {value}")
         return value

@@ -33,11 +33,12 @@ async def _hosts(context: Context) -> ExitCode:
                 str(row["address"] or "–"),
                 str(row["unit"] or "–"),
                 str(row["state"]),
-                str(row["note"] or ""),
+                "; ".join(str(said) for said in (row["note"], row["problem"]) if said),
             ]
             for row in rows
         ],
         header=["  host", "address", "unit", "state", ""],
+        wrap=True,
     )
     return ExitCode.FINE
 

@@ -258,7 +258,7 @@ def parse_settings(items: Sequence[str]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for item in items:
         name, equals, text = item.partition("=")
-        if not equals:
+        if not equals or not name.strip():
             raise KnobError(f"write NAME=VALUE, not {item}")
         knob = find_knob(name.strip())
         values[knob.name] = knob.parse(text)

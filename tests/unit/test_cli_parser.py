@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 
 import pytest
 
 from dflash_console import cli
-from dflash_console.command_line import Options
+from dflash_console.command_line import COMMANDS, Options
 from dflash_console.commands.options import (
     ApplyMode,
     ApplyOptions,
@@ -22,6 +23,7 @@ from dflash_console.commands.options import (
 )
 from dflash_console.commands.outcome import CommandError, ExitCode, UsageError
 from dflash_console.commands.output import ReaderGone
+from dflash_console.knobs import KNOBS
 
 
 class Asked:
@@ -89,7 +91,17 @@ def test_a_host_alone_opens_the_screens_on_it(asked: Asked) -> None:
     [
         (["statsu"], "there is no command called statsu; did you mean status?"),
         (["--host", "a", "frobnicate"], "the commands are status, drift"),
-        (["status", "--hsot", "a"], "unrecognized arguments: --hsot"),
+        (["stat"], "did you mean status?"),
+        (["bogus"], "there is no command called bogus; the commands are status, drift"),
+        (
+            ["status", "--hsot", "a"],
+            "ddtree-console status: has no option --hsot; did you mean --host? (see ddtree-console st",
+        ),
+        (["--hsot", "a", "status"], "ddtree-console: has no option --hsot; did you mean --host?"),
+        (["logs", "-x"], "ddtree-console logs: has no option -x (see"),
+        (["start", "--set", "tree_budget=8"], "start: has no option --set: it belongs to plan, apply, prompt"),
+        (["--set", "tree_budget=8"], "ddtree-console: has no option --set: it belongs to plan, apply, prompt"),
+        (["--json=1", "status"], "--json: takes no value, not '1'"),
         (["prompt", "hi", "--n", "0"], "must be at least 1"),
         (["prompt", "hi", "--n", "two"], "takes a whole number, not two"),
         (["prompt", "hi", "--temperature", "nan"], "must be at least 0"),
@@ -110,6 +122,28 @@ def test_wrong_use_is_one_sentence_and_exit_2(
 def test_a_hosts_name_may_be_that_of_no_command(asked: Asked) -> None:
     assert cli.main(["--host", "statsu", "status"]) == ExitCode.FINE
     assert asked.common.host == "statsu"
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS)])
+def test_help_fits_80_columns_and_leaves_no_option_unexplained(
+    words: Sequence[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main([*words, "--help"]) == ExitCode.FINE
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    options = lines.index("options:")
+    for line, following in itertools.pairwise([*lines[options + 1 :], ""]):
+        if line.startswith("  -"):
+            explained = len(line.strip().split("  ")) > 1 or following.startswith(" " * 8)
+            assert explained, line
+
+
+@pytest.mark.parametrize("command", ["plan", "apply"])
+def test_help_of_a_change_names_every_setting(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main([command, "--help"])
+    said = capsys.readouterr().out
+    assert [name for name in KNOBS if name not in said] == []
 
 
 def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,8 +101,11 @@ def test_what_is_no_name_is_wrong_use(
         (["prompt", "hi", "--set", "tree_budget=0"], "must be at least 1"),
         (["prompt", "hi", "--top-p", "0"], "must be above 0"),
         (["prompt", "hi", "--top-p", "1.5"], "at most 1"),
-        (["prompt", "hi", "--seed", "x"], "invalid int"),
-        (["status", "now"], "unrecognized arguments"),
+        (["prompt", "hi", "--seed", "x"], "takes a whole number, not x"),
+        (["plan", "--set", "=8"], "write NAME=VALUE, not =8"),
+        (["status", "now"], "ddtree-console status: takes no further word: now"),
+        (["status", "-"], "takes no further word: -"),
+        (["prompt", "two", "words"], "takes no further word: words; put a prompt of several words in quotes"),
         (["prompt", "caf\udce9"], "word 2 of the command line, caf?, is not UTF-8"),
         (["--host", "\udcff", "status"], "is not UTF-8"),
         (["hosts", "--unit", "nope"], "say on which host"),
@@ -113,6 +116,12 @@ def test_what_makes_no_sense_is_wrong_use(words: list[str], expected: str, capsy
     code, said = ends(words, capsys)
     assert code == ExitCode.USAGE, said
     assert expected in said
+
+
+def test_hosts_says_why_a_host_is_not_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["hosts", "--host", "root@127.0.0.1:1"]) == ExitCode.FINE
+    *_, row = capsys.readouterr().out.splitlines()
+    assert row.endswith("unknown  127.0.0.1 port 1 refuses the connection: no SSH server listens there")
 
 
 @pytest.mark.parametrize("words", [["stop", "--yes"], ["apply", "--set", "tree_budget=9", "--yes"], ["rebase", "--yes"]])
