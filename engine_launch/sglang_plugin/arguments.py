@@ -27,6 +27,8 @@ def settle(server_args: Any) -> Limits:
     from sglang.srt.arg_groups.overrides import attention_backends_of, resolved_view
     from sglang.srt.arg_groups.speculative_hook import _handle_dflash
 
+    from engine_launch.sglang_plugin import front_end
+
     view = resolved_view(server_args)
     problem = refusal(view, attention_backends_of(view))
     if problem:
@@ -35,13 +37,10 @@ def settle(server_args: Any) -> Limits:
     if options.self_test and server_args.skip_server_warmup:
         raise ValueError("--ddtree-self-test is a part of the server's warm-up: leave --skip-server-warmup out.")
     if server_args.tokenizer_worker_num > 1:
-        # Its front ends are processes that load no plugins.
+        # Its front ends each have a warm-up of their own, and none can end the server.
         if options.self_test:
             raise ValueError("--ddtree-self-test does not work with --tokenizer-worker-num above 1: use one of them.")
-        _logger.warning(
-            "With --tokenizer-worker-num above 1 /server_info lacks DDTREE's start values (what is in effect is under "
-            "internal_states), and a request's spec_accept_rate counts the widest tree."
-        )
+        front_end.carry(server_args)
     _undo_widening(server_args, options)
     # Block, window, draft backend, running requests: as for DFLASH.
     with _in_our_name(_handle_dflash.__module__):

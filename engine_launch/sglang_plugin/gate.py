@@ -177,6 +177,8 @@ RUNNING: tuple[Need, ...] = (
     Need(_S + "server_args:ServerArgs.url"),
     Need(_S + "server_args:ServerArgs.ssl_verify"),
     Need(_S + "server_args:ServerArgs.tokenizer_worker_num"),
+    Need(_S + "server_args:ServerArgs.get_tokenizer_worker_class"),
+    Need(_S + "managers.multi_tokenizer_mixin:get_tokenizer_worker_class", ("server_args",)),
 )
 """What the worker and its hooks use."""
 

@@ -10,6 +10,11 @@ graphs of every width, and the candidate head, which borrows the target's ``lm_h
   a DFLASH worker does not have, and the scheduler ends by an AttributeError. The drafter keeps its own weights instead.
 
 The prefix cache and, through it, the draft KV are flushed as SGLang flushes them.
+
+With tensor parallelism each rank is told of an update by itself, and only the first one's answer reaches the client. SGLang lets
+a rank that has failed answer for itself alone: the others then wait for it in a collective operation, or serve with it although
+its weights are not theirs. Here the ranks say to each other what they find, before anything is changed and again afterwards, so
+that all of them refuse, take or hold alike. An exchange ends by the group's own timeout when a rank is gone.
 """
 
 from __future__ import annotations
@@ -34,7 +39,18 @@ UPDATES = {
 TARGET_ONLY = (
     "Succeeded to update model weights. The drafter keeps its own: commit lengths may fall if the target has become another."
 )
-_IN_PLACE, _CUT_OFF, _MOVED = range(3)
+_UNCHANGED, _TAKEN, _CUT_OFF, _MOVED = range(4)
+"""What came of an update on one rank."""
+_BEFORE_ANY_CHANGE = (
+    "Failed to get weights iterator",
+    "Failed to get model loader",
+    "Online weight updates are not supported",
+    "IPC weight update failed: ImportError",
+)
+"""How SGLang's refusals begin that come before it has written anything; after another one the target may hold a part."""
+_END_IN_A_BARRIER = ("update_weights_from_tensor", "update_weights_from_ipc")
+_MOST_OF_A_CAUSE = 500
+"""Characters of another's message that are passed on."""
 
 
 def update_refusal(request: Any, runner: Any, busy: bool) -> str:
@@ -67,43 +83,72 @@ def update_refusal(request: Any, runner: Any, busy: bool) -> str:
 
 
 def update(answer: Callable[..., Any], original: Callable[..., Any], manager: Any, request: Any) -> Any:
-    """In the place of ``original``, one of :data:`UPDATES`: the same, where graphs and head survive it."""
-    worker, runner = manager.draft_worker, manager.tp_worker.model_runner
-    problem = worker.lost_graphs or update_refusal(request, runner, not manager.is_fully_idle())
+    """In the place of ``original``, one of :data:`UPDATES`: the same, where graphs and head survive it on every rank."""
+    worker, runner, group = manager.draft_worker, manager.tp_worker.model_runner, manager.tp_cpu_group
+    problem = _refusal_of_ranks(group, worker.lost_graphs or update_refusal(request, runner, not manager.is_fully_idle()))
     if problem:
         _logger.warning("Weights not updated: %s", problem)
         return answer(success=False, message=problem)
     before = addresses(runner.model)
     said: Any = None
-    outcome, cause = _IN_PLACE, ""
     try:
         said = original(manager, request)
+        outcome = _TAKEN if said.success else _UNCHANGED if said.message.startswith(_BEFORE_ANY_CHANGE) else _CUT_OFF
+        cause = "" if said.success else said.message
     except Exception as error:  # SGLang's own way back loads the same files again, and fails again; the scheduler would end
         _logger.exception("A weight update was cut off.")
-        outcome, cause = _CUT_OFF, f" ({type(error).__name__}: {error})"
+        outcome, cause = _CUT_OFF, f"{type(error).__name__}: {error}"
+        if original.__name__ in _END_IN_A_BARRIER:  # which the error has left out, and where the other ranks wait
+            torch.distributed.barrier(group=group)
     moved = moved_since(before, runner.model)
     if moved:
-        outcome = _MOVED
-    outcome = worker.worst_of_ranks(outcome)
-    if outcome == _MOVED:
-        names = f" ({len(moved)}, among them {moved[0]})" if moved else " (on another rank)"
+        outcome, cause = _MOVED, f"{len(moved)}, among them {moved[0]}"
+    outcomes = _of_all_ranks(group, (outcome, " ".join(cause.split())[:_MOST_OF_A_CAUSE]))
+    found = {number for number, _ in outcomes}
+    if found <= {_TAKEN}:
+        worker.hold("")
+        return said
+    if found <= {_UNCHANGED}:
+        return said
+    if _MOVED in found:
+        where = _first_other_than(outcomes, _UNCHANGED, _TAKEN, _CUT_OFF)
         problem = (
-            f"New weights are not where DDTREE's CUDA graphs and candidate head read them{names}. No request is served any more: "
+            f"New weights are not where DDTREE's CUDA graphs and candidate head read them{where}. No request is served any more: "
             "restart the server with the new weights."
         )
         worker.give_up_graphs(problem)
-    elif outcome == _CUT_OFF:
+    else:
+        where = _first_other_than(outcomes, _TAKEN)
         problem = (
-            f"A weight update was cut off{cause}, and the target may hold a part of it. No request is served until an update "
+            f"A weight update was cut off{where}, and the target may hold a part of it. No request is served until an update "
             "succeeds: send complete weights, or restart the server."
         )
         worker.hold(problem)
-    else:
-        if said.success:
-            worker.hold("")
-        return said
     _logger.error("%s", problem)
     return answer(success=False, message=problem)
+
+
+def _of_all_ranks(group: Any, mine: Any) -> list[Any]:
+    """What each rank gives, in their order; every rank must ask equally often. ``group`` is ``None`` where there is one rank."""
+    if group is None:
+        return [mine]
+    everyone: list[Any] = [None] * torch.distributed.get_world_size(group=group)
+    torch.distributed.all_gather_object(everyone, mine, group=group)
+    return everyone
+
+
+def _refusal_of_ranks(group: Any, mine: str) -> str:
+    """The refusal of the first rank that has one, so that none goes on without it; empty when none has."""
+    refusals = _of_all_ranks(group, mine)
+    first = next((rank for rank, refusal in enumerate(refusals) if refusal), 0)
+    return refusals[first] if not refusals[first] or all(refusals) else f"Rank {first}: {refusals[first]}"
+
+
+def _first_other_than(outcomes: Sequence[tuple[int, str]], *passed_over: int) -> str:
+    """Where and why an update went wrong first, to be put behind the words that say so."""
+    rank, cause = next((rank, cause) for rank, (number, cause) in enumerate(outcomes) if number not in passed_over)
+    alone = all(other == outcomes[rank][0] for other, _ in outcomes)
+    return f" ({cause})" if alone else f" on rank {rank} ({cause})"
 
 
 def check(answer: Callable[..., Any], original: Callable[..., Any], manager: Any, request: Any) -> Any:

@@ -81,7 +81,7 @@ class Server:
         self.worker = workers.DDTreeWorker.__new__(workers.DDTreeWorker)
         self.graphs = VerifyGraphs(self.runner, (17,))
         self.worker.__dict__.update(
-            _target_worker=target, held="", lost_graphs="", _group=None, _graphs=self.graphs, limits=Options(budget=16).resolve(8)
+            _target_worker=target, held="", lost_graphs="", _graphs=self.graphs, limits=Options(budget=16).resolve(8)
         )
         self.manager = SchedulerWeightUpdaterManager(
             tp_worker=target,
@@ -290,12 +290,14 @@ def test_a_path_that_is_not_there_is_sglangs_own_refusal_and_holds_nothing(serve
     assert server.refused() is None
 
 
-def test_the_ranks_agree_on_the_worst(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.distributed, "all_reduce", lambda shared, **_: shared.fill_(2))
-    server.worker._group = SimpleNamespace(cpu_group=None)
-    said = server.send("tensor", **sent())
-    assert "on another rank" in said.message
-    assert server.refused() == said.message
+def test_an_update_that_says_no_after_it_has_begun_holds_requests(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = (False, "Failed to update parameter online: no memory. Please discard the whole weights.")
+    monkeypatch.setattr(TpModelWorker, "update_weights_from_distributed", lambda *_: said)
+    server.runner.weight_updater._model_update_group["weight_update_group"] = None
+    answer = server.send("distributed", names=[], dtypes=[], shapes=[])
+    assert not answer.success
+    assert "cut off (Failed to update parameter online: no memory." in answer.message
+    assert server.refused() == answer.message
 
 
 def test_the_drafters_weights_are_not_made_random(server: Server) -> None:
