@@ -71,30 +71,12 @@ RUNNING: tuple[Need, ...] = (
         ("target_hidden", "cache_loc", "positions", "cache_loc_2d", "commit_lens"),
     ),
     Need(
-        _S + "speculative.dflash_worker_v2:DFlashWorkerV2._rebuild_compact_draft_cache",
-        ("req_pool_indices", "prefix_lens", "draft_prefix_lens", "verify_out_cache_loc_2d", "bs", "block_size"),
-    ),
-    Need(_S + "speculative.dflash_worker_v2:DFlashWorkerV2._compute_compact_draft_seq_lens", ("seq_lens",)),
-    Need(
         _S + "speculative.dflash_worker_v2:DFlashWorkerV2._fill_compact_seq_lens_cpu_bound",
         ("batch_seq_lens_cpu", "reserved_seq_lens_cpu", "draft_prefix_lens", "out"),
     ),
     Need(_S + "speculative.dflash_worker_v2:DFlashWorkerV2._ensure_draft_block_buffers", ("bs",)),
     Need(_S + "speculative.dflash_worker_v2:DFlashWorkerV2._maybe_build_draft_sampler"),
     Need(_S + "speculative.dflash_worker_v2:DFlashWorkerV2._make_next_draft_input_decode", ("bonus_tokens", "new_seq_lens")),
-    Need(
-        _S + "speculative.dflash_worker_v2:_prepare_dflash_draft_block_unchecked",
-        (
-            "bonus_tokens",
-            "prefix_lens",
-            "req_pool_indices",
-            "req_to_token",
-            "block_ids_out",
-            "positions_out",
-            "cache_loc_out",
-            "mask_token_id",
-        ),
-    ),
     Need(
         _S + "speculative.dflash_info:DFlashVerifyInput",
         ("draft_token", "positions", "draft_token_num", "custom_mask", "capture_hidden_mode"),

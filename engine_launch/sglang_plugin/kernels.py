@@ -9,6 +9,7 @@ Shapes: ``bs`` requests, ``L`` = block size − 1 positions, ``K`` candidates pe
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -130,7 +131,9 @@ def _walk_kernel(
     seq_lens_ptr,
     out_ptr,
     path_ptr,
+    rows_ptr,
     commit_ptr,
+    kept_ptr,
     bonus_ptr,
     new_lens_ptr,
     width,
@@ -147,6 +150,7 @@ def _walk_kernel(
     alive = 1
     chosen = tl.load(predicted_ptr + row * width)
     tl.store(path_ptr + row * block, 0)
+    tl.store(rows_ptr + row * block, row * width)
     for step in range(1, block):
         match = inside & (parents == here) & (tokens == chosen)
         child = tl.max(tl.where(match, cols, -1), axis=0)
@@ -155,10 +159,13 @@ def _walk_kernel(
         tl.store(out_ptr + row * block + step - 1, tl.where(step - 1 <= accepted, chosen, 0))
         here = tl.where(going, child, here)
         accepted += alive
-        tl.store(path_ptr + row * block + step, tl.where(going, here, 0))
+        node = tl.where(going, here, 0)
+        tl.store(path_ptr + row * block + step, node)
+        tl.store(rows_ptr + row * block + step, row * width + node)
         chosen = tl.load(predicted_ptr + row * width + here)
     tl.store(out_ptr + row * block + block - 1, tl.where(block - 1 <= accepted, chosen, 0))
     tl.store(commit_ptr + row, accepted + 1)
+    tl.store(kept_ptr + row, accepted + 1)
     tl.store(bonus_ptr + row, chosen)
     tl.store(new_lens_ptr + row, tl.load(seq_lens_ptr + row).to(tl.int64) + accepted + 1)
 
@@ -248,18 +255,32 @@ def build(
     return tokens, positions, slots, parents
 
 
-def walk(
-    tokens: Tensor, parents: Tensor, predicted: Tensor, seq_lens: Tensor, block: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+@dataclass(frozen=True)
+class Walk:
+    """What a batch commits, ``D`` = block size."""
+
+    tokens: Tensor
+    """int64 ``[bs, D]``: accepted drafts, then the bonus, then zeros."""
+    path: Tensor
+    """int64 ``[bs, D]``: accepted nodes from the root on, zeros after the end."""
+    rows: Tensor
+    """int64 ``[bs × D]``: the same as rows of the verify pass."""
+    commits: Tensor
+    """int32 ``[bs]``: commit lengths, the bonus included."""
+    bonus: Tensor
+    """int64 ``[bs]``"""
+    new_seq_lens: Tensor
+    """int64 ``[bs]``"""
+
+
+def walk(tokens: Tensor, parents: Tensor, predicted: Tensor, seq_lens: Tensor, block: int, kept: Tensor | None = None) -> Walk:
     """Follow the target's choice ``predicted`` (``[bs, width]`` int64, the token after each node) through the trees.
 
-    Returns:
-        out tokens ``[bs, D]`` (accepted drafts, then the bonus, then zeros), path ``[bs, D]`` int64 (node numbers, zeros after
-        the end), commit lengths ``[bs]`` int32, bonus tokens ``[bs]`` int64, new sequence lengths ``[bs]`` int64.
+    ``kept``, int32 ``[bs]``, gets the commit lengths too.
     """
     bs, width = tokens.shape
     device = tokens.device
-    out, path = (torch.empty((bs, block), dtype=torch.int64, device=device) for _ in range(2))
+    out, path, rows = (torch.empty((bs, block), dtype=torch.int64, device=device) for _ in range(3))
     commits = torch.empty((bs,), dtype=torch.int32, device=device)
     bonus, new_lens = (torch.empty((bs,), dtype=torch.int64, device=device) for _ in range(2))
     _walk_kernel[(bs,)](
@@ -269,7 +290,9 @@ def walk(
         seq_lens,
         out,
         path,
+        rows,
         commits,
+        commits if kept is None else kept,
         bonus,
         new_lens,
         width,
@@ -277,7 +300,7 @@ def walk(
         SLOTS=max(2, triton.next_power_of_2(width)),
         num_warps=1,
     )
-    return out, path, commits, bonus, new_lens
+    return Walk(out, path, rows.view(-1), commits, bonus, new_lens)
 
 
 class RowMover:
@@ -320,5 +343,5 @@ def warm_up(widths: tuple[int, ...], block: int, candidates: int, device: Any, m
         table = torch.zeros((1, width), dtype=torch.int32, device=device)
         mask = torch.zeros((width * width,), dtype=torch.uint8, device=device)
         tokens, _, slots, parents = build(ids, ids.float(), zero, budget, topk, zero, zero, table, mask, width)
-        _, path, commits, _, _ = walk(tokens, parents, torch.full_like(tokens, -1), zero, block)
-        mover(slots, path, commits)
+        walked = walk(tokens, parents, torch.full_like(tokens, -1), zero, block)
+        mover(slots, walked.path, walked.commits)

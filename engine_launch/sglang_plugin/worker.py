@@ -26,10 +26,11 @@ from sglang.srt.speculative.dflash_utils import apply_dflash_verify_logits_adjus
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 from torch import Tensor
 
-from engine_launch.sglang_plugin import draft_pass, draft_pool, kernels, plants, ring_kernel, settings, start, weights
+from engine_launch.sglang_plugin import block_kernel, draft_pass, draft_pool, kernels, plants, settings, start, weights
 from engine_launch.sglang_plugin.arguments import block_of
 from engine_launch.sglang_plugin.batch_sizes import SizeTensors, sizes_of
 from engine_launch.sglang_plugin.candidates import CandidateHead
+from engine_launch.sglang_plugin.commit_graphs import CommitGraphs, CommitInputs, CudaRecorder
 from engine_launch.sglang_plugin.metrics import TreeMetrics
 from engine_launch.sglang_plugin.options import Limits, Options
 from engine_launch.sglang_plugin.ring import DraftRing, PrefillRows
@@ -81,6 +82,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         self._group = get_tp_group() if get_tp_group().world_size > 1 else None
         self._head: CandidateHead | None = None
         self._graphs: VerifyGraphs | None = None
+        self._commit_graphs: CommitGraphs | None = None
         self._mover: kernels.RowMover | None = None
         self._size_tensors = SizeTensors(self.device)
         self._first_verify_logged = False
@@ -140,10 +142,30 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         self._graphs = VerifyGraphs(self.model_runner, self.limits.widths)
         self._mover = start.row_mover(self.model_runner.token_to_kv_pool)
         kernels.warm_up(self.limits.widths, self.block_size, self.limits.max_topk, self.device, self._mover)
-        if self._ring is not None:
-            ring_kernel.warm_up(self._ring, self.draft_model_runner.req_to_token_pool.req_to_token)
+        table, own_table = (runner.req_to_token_pool.req_to_token for runner in (self.model_runner, self.draft_model_runner))
+        block_kernel.warm_up(self.block_size, table, own_table, self._ring)
+        self._commit_graphs = self._record_commits()
         if self.ps.tp_rank == 0:
-            _logger.info("DDTREE verify graphs captured. widths=%s", list(self._graphs.widths))
+            _logger.info(
+                "DDTREE verify graphs captured. widths=%s, commit batch sizes=%s",
+                list(self._graphs.widths),
+                list(self._commit_graphs.sizes),
+            )
+
+    def _record_commits(self) -> CommitGraphs:
+        """Graphs of the drafter's part of a commit, for the batch sizes that verify passes have graphs for."""
+        assert self._graphs is not None
+        graphs = CommitGraphs(
+            self._append_accepted,
+            get_exec().graph.cuda_graph_config.decode.bs or [] if self._graphs.widths else [],
+            block=self.block_size,
+            features=int(self.draft_model.fc.in_features),
+            dtype=self.model_runner.dtype,
+            device=self.device,
+        )
+        if torch.cuda.is_available():
+            graphs.record(CudaRecorder())
+        return graphs
 
     def _maybe_build_draft_sampler(self) -> CandidateHead | None:
         """What the DFLASH worker folds into the draft's graph: here, the candidates."""
@@ -171,7 +193,9 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         """Hold for good. Requests that run already end in eager passes of the target, which alone decides their tokens."""
         self.held = self.lost_graphs = reason
         assert self._graphs is not None
+        assert self._commit_graphs is not None
         self._graphs.give_up()
+        self._commit_graphs.give_up()
 
     def worst_of_ranks(self, outcome: int) -> int:
         """The largest number that a rank gives, so that all hold alike."""
@@ -217,6 +241,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
             "max_topk": limits.max_topk,
             "verify_widths": list(limits.widths),
             "graph_widths": [] if self._graphs is None else list(self._graphs.widths),
+            "commit_graphs": [] if self._commit_graphs is None else list(self._commit_graphs.sizes),
             "draft_pool": draft_pool.describe(self.draft_model_runner.token_to_kv_pool, self._ring),
         }
 
@@ -264,13 +289,11 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         width = self.limits.width_for(widest) if self._graphs.widths else widest + 1
         self.speculative_num_draft_tokens = width
 
-        block_ids, positions, slots = draft_pass.prepare_block(self, batch, draft_input, bs)
-        visible = None
-        if self._ring is not None:
-            table = self.draft_model_runner.req_to_token_pool.req_to_token
-            visible, slots = ring_kernel.view(self._ring, self.draft_window_size, prefix_lens, batch.req_pool_indices, table)
+        assert self._commit_graphs is not None
+        inputs = self._commit_graphs.inputs(bs)
+        drafted = draft_pass.lay_out_block(self, batch, draft_input, inputs)
         if widest:
-            ids, logprobs = draft_pass.draft(self, self._head, batch, draft_input, block_ids, positions, slots, visible)
+            ids, logprobs = draft_pass.draft(self, self._head, batch, draft_input, drafted)
             ids, logprobs = self._switches.propose(batch.reqs, prefix_lens, ids, logprobs)
         else:
             ids = torch.zeros((bs, block - 1, 1), dtype=torch.int64, device=self.device)
@@ -305,37 +328,39 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
             )
         predicted = choose(logits_output.next_token_logits, sampling_info, width, self._group)
         self.stages.end("verify")
-        out_tokens, path, commits, bonus, new_seq_lens = kernels.walk(tokens, parents, predicted, prefix_lens, block)
+        walked = kernels.walk(tokens, parents, predicted, prefix_lens, block, inputs.commits)
         if on_publish is not None:
-            on_publish(new_seq_lens)
-        self._commit(logits_output.hidden_states, node_slots, path, commits, positions, slots, width)
+            on_publish(walked.new_seq_lens)
+        self._commit(logits_output.hidden_states, node_slots, walked, inputs)
         logits_output.hidden_states = None
         self.stages.end("commit")
-        self._log_first_verify(commits)
+        self._log_first_verify(walked.commits)
         return GenerationBatchResult(
             logits_output=logits_output,
-            next_token_ids=out_tokens.reshape(-1),
-            accept_lens=commits,
+            next_token_ids=walked.tokens.reshape(-1),
+            accept_lens=walked.commits,
             can_run_cuda_graph=in_graph,
-            next_draft_input=self._make_next_draft_input_decode(bonus_tokens=bonus, new_seq_lens=new_seq_lens),
+            next_draft_input=self._make_next_draft_input_decode(bonus_tokens=walked.bonus, new_seq_lens=walked.new_seq_lens),
             speculative_num_draft_tokens=block,
-            new_seq_lens=new_seq_lens,
+            new_seq_lens=walked.new_seq_lens,
         )
 
-    def _commit(
-        self, hidden: Tensor, node_slots: Tensor, path: Tensor, commits: Tensor, positions: Tensor, slots: Tensor, width: int
-    ) -> None:
+    def _commit(self, hidden: Tensor, node_slots: Tensor, walked: kernels.Walk, inputs: CommitInputs) -> None:
         """Accepted rows to the front of the target's KV, their features to the drafter's."""
-        bs, block = path.shape
+        bs, width = node_slots.shape
         if width > 1 and self.plant != plants.PLANT_MOVE:
             assert self._mover is not None
-            self._mover(node_slots, path, commits)
-        starts = torch.arange(0, bs * width, width, device=path.device).unsqueeze(1)
-        nodes = path
+            self._mover(node_slots, walked.path, walked.commits)
+        rows = walked.rows
         if self.plant == plants.PLANT_FEATURE:
-            nodes = torch.arange(block, device=path.device).clamp_max(width - 1).expand(bs, block)
-        features = hidden.view(bs * width, -1).index_select(0, (starts + nodes).reshape(-1))
-        self._append_target_hidden_to_draft_kv_by_loc(
+            nodes = torch.arange(int(self.block_size), device=rows.device).clamp_max(width - 1)
+            rows = (torch.arange(0, bs * width, width, device=rows.device)[:, None] + nodes).reshape(-1)
+        assert self._commit_graphs is not None
+        self._commit_graphs.commit(inputs, hidden.view(bs * width, -1), rows)
+
+    def _append_accepted(self, features: Tensor, positions: Tensor, slots: Tensor, commits: Tensor) -> None:
+        """Features of each request's first ``commits`` rows to the draft KV, as stock DFLASH appends them."""
+        super()._append_target_hidden_to_draft_kv_by_loc(
             target_hidden=features,
             cache_loc=slots.reshape(-1),
             cache_loc_2d=slots,

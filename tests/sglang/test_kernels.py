@@ -102,17 +102,21 @@ def test_the_walk_follows_the_target_as_the_reference_does(width: int, budgets: 
                 children = [child for child in range(1, width) if parents[request, child] == node]
                 if children and chooser.random() < 0.8:
                     predicted[request, node] = tokens[request, chooser.choice(children)]
-        out, path, commits, bonus, new_lens = kernels.walk(tokens, parents, predicted, batch.lens, BLOCK)
+        kept = torch.zeros(len(budgets), dtype=torch.int32)
+        walked = kernels.walk(tokens, parents, predicted, batch.lens, BLOCK, kept)
+        assert torch.equal(kept, walked.commits)
         for request in range(len(budgets)):
             choices = predicted[request].tolist()
             nodes, last = reference.walk(batch.expected(request), choices.__getitem__)
             count = len(nodes)
-            assert commits[request] == count
-            assert bonus[request] == last
-            assert new_lens[request] == batch.lens[request] + count
-            assert path[request].tolist() == [*nodes, *[0] * (BLOCK - count)]
+            assert walked.commits[request] == count
+            assert walked.bonus[request] == last
+            assert walked.new_seq_lens[request] == batch.lens[request] + count
+            assert walked.path[request].tolist() == [*nodes, *[0] * (BLOCK - count)]
+            rows = walked.rows.view(-1, BLOCK)[request] - request * width
+            assert torch.equal(rows, walked.path[request]), "the verify pass has a request's nodes in one stretch"
             drafts = [int(tokens[request, node]) for node in nodes[1:]]
-            assert out[request].tolist() == [*drafts, last, *[0] * (BLOCK - count)]
+            assert walked.tokens[request].tolist() == [*drafts, last, *[0] * (BLOCK - count)]
 
 
 def test_rows_of_the_accepted_path_move_to_the_front_in_every_buffer() -> None:

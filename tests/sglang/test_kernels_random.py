@@ -89,14 +89,15 @@ def test_the_walk_is_the_references(batch: Batch, data: st.DataObject) -> None:
         trees.append(reference.Tree(tuple(drafts), tuple(above), (0,) * count, (0.0,) * count))
         for node in range(batch.width):
             predicted[request, node] = data.draw(st.sampled_from([*drafts, 999, int(batch.anchors[request])]))
-    out, path, commits, bonus, new_lens = kernels.walk(tokens, parents, predicted, batch.lens, block)
+    walked = kernels.walk(tokens, parents, predicted, batch.lens, block)
     for request, tree in enumerate(trees):
         nodes, last = reference.walk(tree, predicted[request].tolist().__getitem__)
         count = len(nodes)
-        assert (int(commits[request]), int(bonus[request])) == (count, last)
-        assert new_lens[request] == batch.lens[request] + count
-        assert path[request].tolist() == [*nodes, *[0] * (block - count)]
-        assert out[request].tolist() == [*(int(tokens[request, node]) for node in nodes[1:]), last, *[0] * (block - count)]
+        assert (int(walked.commits[request]), int(walked.bonus[request])) == (count, last)
+        assert walked.new_seq_lens[request] == batch.lens[request] + count
+        assert walked.path[request].tolist() == [*nodes, *[0] * (block - count)]
+        drafts = [int(tokens[request, node]) for node in nodes[1:]]
+        assert walked.tokens[request].tolist() == [*drafts, last, *[0] * (block - count)]
 
 
 def test_many_requests_find_their_own_rows() -> None:

@@ -14,6 +14,7 @@ from engine_launch.sglang_plugin import kernels, plants
 from engine_launch.sglang_plugin import worker as workers
 from engine_launch.sglang_plugin.batch_sizes import SizeTensors
 from engine_launch.sglang_plugin.candidates import CandidateHead
+from engine_launch.sglang_plugin.commit_graphs import CommitGraphs
 from engine_launch.sglang_plugin.options import Options
 from engine_launch.sglang_plugin.settings import Settings
 from engine_launch.sglang_plugin.stages import StageClock
@@ -23,6 +24,7 @@ from engine_launch.sglang_plugin.verify import TreeVerifyInput, VerifyGraphs
 BLOCK, VOCABULARY, MASK = 4, 16, 15
 LENGTHS = (5, 3)
 ANCHORS = (2, 7)
+WINDOW = 4
 
 
 class Lengths(Tensor):
@@ -35,7 +37,7 @@ class Lengths(Tensor):
 class Round:
     """A worker whose drafter proposes the token after each position, ``drafted``, and whose target counts upwards."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, drafted: list[list[int]]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, drafted: list[list[int]], sizes: tuple[int, ...] = ()) -> None:
         self.drafted = drafted
         self.appended: dict[str, Any] = {}
         self.verified: dict[str, Any] = {}
@@ -63,7 +65,10 @@ class Round:
             ps=SimpleNamespace(tp_rank=0),
             plant=plants.PLANT_NONE,
             stages=StageClock(None),
-            draft_model_runner=SimpleNamespace(forward=self.draft),
+            draft_model_runner=SimpleNamespace(
+                forward=self.draft, req_to_token_pool=SimpleNamespace(req_to_token=torch.zeros_like(table))
+            ),
+            draft_window_size=WINDOW,
             _group=None,
             _head=CandidateHead(head, SimpleNamespace(world_size=1), block=BLOCK, topk=1, max_bs=2),
             _graphs=VerifyGraphs(runner, (4,)),
@@ -77,11 +82,13 @@ class Round:
             _draft_sampler=None,
             _draft_block_ids_buf=None,
             _draft_block_spec_info=None,
-            _compute_compact_draft_seq_lens=lambda lens: lens,
             _fill_compact_seq_lens_cpu_bound=lambda *, out, **given: out.copy_(given["batch_seq_lens_cpu"]),
-            _rebuild_compact_draft_cache=lambda **_: None,
             _make_next_draft_input_decode=lambda **given: given,
         )
+        worker._commit_graphs = CommitGraphs(
+            worker._append_accepted, sizes, block=BLOCK, features=1, dtype=torch.float32, device="cpu"
+        )
+        worker._commit_graphs.record(lambda call: call)
         monkeypatch.setattr(DFlashWorkerV2, "_append_target_hidden_to_draft_kv_by_loc", lambda _, **given: self.append(given))
         monkeypatch.setattr(TreeVerifyInput, "prepare_for_verify", lambda own, batch, _: self.prepare_for_verify(own, batch))
 
@@ -91,6 +98,10 @@ class Round:
     def draft(self, forward_batch: Any) -> Any:
         assert forward_batch.input_ids.view(2, BLOCK)[:, 0].tolist() == list(ANCHORS)
         assert forward_batch.positions.view(2, BLOCK)[:, 0].tolist() == list(LENGTHS)
+        assert forward_batch.seq_lens.tolist() == [WINDOW, 3]
+        assert forward_batch.out_cache_loc.view(2, BLOCK)[:, 0].tolist() == [5, 43]
+        table = self.worker.draft_model_runner.req_to_token_pool.req_to_token
+        assert table[0, : WINDOW + BLOCK].tolist() == list(range(5 - WINDOW, 5 + BLOCK)), "the last tokens, then the block"
         hidden = torch.zeros(2, BLOCK, VOCABULARY)
         for row, tokens in enumerate(self.drafted):
             for place, token in enumerate(tokens):
@@ -134,21 +145,24 @@ class Round:
         ([[3, 4, 9], [9, 9, 9]], [[3, 4, 5], [8]]),
     ],
 )
+@pytest.mark.parametrize("sizes", [(), (1, 2), (4,)], ids=["no graphs", "a graph of this size", "a larger graph"])
 def test_what_the_target_agrees_with_is_committed_and_its_features_go_to_the_drafter(
-    monkeypatch: pytest.MonkeyPatch, drafted: list[list[int]], committed: list[list[int]]
+    monkeypatch: pytest.MonkeyPatch, drafted: list[list[int]], committed: list[list[int]], sizes: tuple[int, ...]
 ) -> None:
-    a_round = Round(monkeypatch, drafted)
+    a_round = Round(monkeypatch, drafted, sizes)
     result = a_round.run()
     lengths = [len(tokens) for tokens in committed]
     assert result.accept_lens.tolist() == lengths
     assert [row[:count] for row, count in zip(result.next_token_ids.view(2, BLOCK).tolist(), lengths, strict=True)] == committed
     assert result.new_seq_lens.tolist() == [5 + lengths[0], 3 + lengths[1]]
     assert result.next_draft_input["bonus_tokens"].tolist() == [committed[0][-1], committed[1][-1]]
-    features = a_round.appended["target_hidden"].view(2, BLOCK)
+    features = a_round.appended["target_hidden"].view(-1, BLOCK)
     for row, count in enumerate(lengths):
         assert features[row, :count].tolist() == [4.0 * row + place for place in range(count)]
-    assert a_round.appended["commit_lens"].tolist() == lengths
-    assert a_round.appended["positions"].view(2, BLOCK)[:, 0].tolist() == list(LENGTHS)
+    padding = max(sizes, default=2) - 2
+    assert a_round.appended["commit_lens"].tolist() == [*lengths, *[0] * padding]
+    assert a_round.appended["positions"].view(-1, BLOCK)[:2, 0].tolist() == list(LENGTHS)
+    assert a_round.appended["cache_loc_2d"][:2, 0].tolist() == [5, 43]
 
 
 def test_the_verify_pass_is_told_lengths_that_no_request_outgrows_and_the_batch_gets_its_own_back(
