@@ -15,9 +15,11 @@ DEBIAN := tmux libcairo2 systemd
 # a wrong clock.
 DEBIAN_HOSTS := systemd-container dbus openssh-server openssh-client nftables sudo polkitd fish tcsh zsh faketime
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Operations on stand-in engines: the half of the waiting tests that has a lane of its own.
+APPLYING := test_apply or test_console_killed or test_false_confirmations or test_strangers
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model run test check format lint types contracts unit tests computing screens waiting changes hosts sglang links units remote faults bench pictures keys build clean
+.PHONY: help setup model run test check format lint types contracts unit tests computing screens waiting applying changes hosts sglang links units remote faults bench pictures keys build clean
 ifndef IN_LANES
 .NOTPARALLEL:
 endif
@@ -49,12 +51,12 @@ contracts:
 unit:
 	$(BIN)/pytest tests/unit
 
-# The unit tests have run in `check`. The others go in lanes: one of those that compute, one of the screens, one of those that mostly
+# The unit tests have run in `check`. The others go in lanes: one of those that compute, one of the screens, two of those that mostly
 # wait for processes, and one of those that break real hosts, with the checks for GPUs after them; each lane's output comes whole when
 # it ends. What tries SSH, systemd, the journal and changes one by one takes as long again and runs with `make hosts`.
 tests:
-	@echo "Tests in four lanes, some minutes; the output of each comes when it ends …"
-	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync=target IN_LANES=1 computing screens waiting changes
+	@echo "Tests in five lanes, some minutes; the output of each comes when it ends …"
+	@$(MAKE) --no-print-directory --jobs=5 --keep-going --output-sync=target IN_LANES=1 computing screens waiting applying changes
 
 # In an environment of its own: SGLang pins another torch than the embedded engine has. Its CUDA libraries are left out, so nothing
 # but import, arguments and the kernels (in Triton's interpreter) can be tried; the rest needs a GPU, see docs/sglang.md.
@@ -71,7 +73,10 @@ screens:
 	$(BIN)/pytest tests/tui --durations=10
 
 waiting:
-	$(BIN)/pytest tests/hosts tests/packaging tests/terminal -m "not realhost" --durations=10
+	$(BIN)/pytest tests/hosts tests/packaging tests/terminal -m "not realhost" -k "not ($(APPLYING))" --durations=10
+
+applying:
+	$(BIN)/pytest tests/hosts -m "not realhost" -k "$(APPLYING)" --durations=10
 
 links:
 	$(BIN)/pytest tests/hosts -m realhost -k "test_ssh" --durations=10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from dflash_console.apply import Verdict, apply_plan
+from dflash_console.apply import StageEvent, Verdict, apply_plan
 from dflash_console.apply.control import plan_restart
 from dflash_console.hosts.process import ProcessService
 from dflash_console.plan import Change, Mode
@@ -61,12 +61,18 @@ async def test_running_requests_are_counted_and_drained_before_the_stop(make_uni
     async with session_on(tmp_path) as session:
         await started(session)
         http = await session.engine()
-        body = {"text": "x", "sampling_params": {"custom_params": {"hold_s": 3}}}
+        release = tmp_path / "release"
+        body = {"text": "x", "sampling_params": {"custom_params": {"hold": str(release)}}}
         request = asyncio.create_task(http._request("POST", "/generate", body, timeout=60))
         await asyncio.sleep(0.3)
         plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
         assert "cuts_requests" in [finding.code for finding in plan.warnings]
-        result = await apply_plan(session, plan, drain=True, timeouts=FAST)
+
+        def let_go(event: StageEvent) -> None:
+            if (event.stage.name, event.stage.evidence) == ("drain", "1 requests run"):
+                release.touch()
+
+        result = await apply_plan(session, plan, drain=True, timeouts=FAST, on_event=let_go)
         assert result.confirmed, result.reason
         assert stage(result, "drain").seconds > 0.2
         assert b"meta_info" in await request, "the request was answered to its end"
@@ -78,7 +84,8 @@ async def test_a_drain_that_takes_too_long_restarts_nothing_and_puts_the_file_ba
         first = await started(session)
         text = unit.file.read_text()
         http = await session.engine()
-        body = {"text": "x", "sampling_params": {"custom_params": {"hold_s": 6}}}
+        release = tmp_path / "release"
+        body = {"text": "x", "sampling_params": {"custom_params": {"hold": str(release)}}}
         request = asyncio.create_task(http._request("POST", "/generate", body, timeout=60))
         await asyncio.sleep(0.3)
         plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
@@ -87,4 +94,5 @@ async def test_a_drain_that_takes_too_long_restarts_nothing_and_puts_the_file_ba
         assert "1 requests still run" in result.reason
         assert (await session.service.state()).invocation_id == first.invocation_id
         assert unit.file.read_text() == text
-        await request
+        release.touch()
+        assert b"meta_info" in await request, "the request was answered to its end"

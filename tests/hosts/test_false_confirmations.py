@@ -29,6 +29,9 @@ from dflash_console.session import HostSession
 from .conftest import STAND_IN, MakeUnit, free_port
 from .sessions import FAST, change, session_on, stage, started
 
+BRIEF = replace(FAST, hot=3)
+"""For a hot change that never comes: time for the engine's line on a busy machine, and then it is over."""
+
 
 def listens(port: int) -> bool:
     with socket.socket() as probe:
@@ -177,7 +180,7 @@ async def test_a_hot_change_whose_line_says_another_value_is_not_confirmed(make_
     make_unit(faults="8=clamp-hot")
     async with session_on(tmp_path) as session:
         await started(session)
-        result = await change(session, {"tree_budget": 16}, Mode.HOT)
+        result = await change(session, {"tree_budget": 16}, Mode.HOT, timeouts=BRIEF)
         assert result.verdict is Verdict.NO_LINE, result.reason
         assert any("8 -> 12" in line.text for line in result.lines)
 
@@ -224,7 +227,7 @@ async def test_an_engine_whose_log_tells_of_a_change_that_it_does_not_report_is_
     make_unit("--speculative-ddtree-budget", "8", faults="8=log-only-hot")
     async with session_on(tmp_path) as session:
         await started(session)
-        result = await change(session, {"tree_budget": 16}, Mode.HOT)
+        result = await change(session, {"tree_budget": 16}, Mode.HOT, timeouts=BRIEF)
         assert result.verdict is Verdict.OTHER_VALUE, result.reason
         row = await contradicted(session, "tree_budget")
         # The unit file and the report agree on 8.
