@@ -12,13 +12,13 @@ from engine_launch.commands.output import WRONG_USE, complain
 USAGE = """\
 usage: ddtree-launch COMMAND [arguments]
 
-  serve        serve a model over SGLang's HTTP API (embedded CPU engine, or SGLang)
+  serve        serve a model over SGLang's HTTP API, on this CPU or by SGLang
   model get    fetch the embedded engine's model into the cache
   doctor       check what this machine has for serving
   drafter PATH check a DFlash draft checkpoint
   unit         print a systemd unit that serves with the given flags
 
-ddtree-launch COMMAND --help tells more; ddtree-launch --version tells the release."""
+ddtree-launch COMMAND --help tells more; ddtree-launch --version the release."""
 
 TRACEBACK_VARIABLE = "DDTREE_TRACEBACK"
 """When set, an unexpected error is shown with its traceback (for reports of bugs)."""

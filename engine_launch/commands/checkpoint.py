@@ -38,6 +38,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         CheckpointError: a file is missing, cut short, or not what its name says.
     """
     if not folder.is_dir():
+        if folder.exists():
+            raise CheckpointError(f"{folder} is a file: name the folder that holds the drafter's config.json.")
         raise CheckpointError(f"the drafter's folder {folder} does not exist.")
     try:
         config = load_drafter_config(folder)

@@ -6,13 +6,13 @@ backends against the GPUs, the page size. Where SGLang would serve them, what on
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
+from engine_launch.commands.line_parser import LineParser, port_number
 from engine_launch.commands.output import complain
 from engine_launch.commands.serve import found_engine, has_gpu, split_engine
 from engine_launch.commands.serve_sglang import has_sglang
@@ -24,20 +24,30 @@ from engine_launch.spec.flags import FlagError
 from engine_launch.spec.sglang_checks import number, read_flags
 from engine_launch.spec.wrapping import under_itself
 
+HELP = (
+    "What this machine has for serving, one line per matter, each with what to do. With the flags of serve behind --, also what "
+    "these ask for: the drafter against the target, the attention backends against the GPUs, the page size. Where SGLang would "
+    "serve them, what only the embedded engine needs is left out. Exit codes: 0 unless a check fails (1)."
+)
+
 
 def doctor(argv: Sequence[str]) -> int:
     """Exit code 0 unless a check fails (1), or the words cannot be understood (2)."""
-    parser = argparse.ArgumentParser(
-        prog="ddtree-launch doctor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = LineParser(
+        prog="ddtree-launch doctor", usage="%(prog)s [-h] [--host HOST] [--port PORT] [--json] [-- FLAGS]", description=HELP
     )
-    parser.add_argument("--host", default=None, help="address whose port is checked")
-    parser.add_argument("--port", type=int, default=None, help="port to be free (default: the flags' own, else 30000)")
+    parser.add_argument("--host", default=None, help="address whose port is checked (default: the flags' own, else 127.0.0.1)")
+    parser.add_argument("--port", type=port_number, default=None, help="port to be free (default: the flags' own, else 30000)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     cut = list(argv).index("--") if "--" in argv else len(argv)
     try:
-        arguments = parser.parse_args(argv[:cut])
+        arguments, left = parser.parse_known_args(argv[:cut])
     except SystemExit as end:
         return int(end.code or 0)
+    if left:
+        return complain(
+            f"doctor: {left[0]} is none of its own words; flags of serve stand behind --: ddtree-launch doctor -- FLAGS."
+        )
     try:
         kind, words = split_engine(argv[cut + 1 :])
     except FlagError as error:

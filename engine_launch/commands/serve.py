@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from engine_launch.spec.installing import install_command
 def serve(argv: Sequence[str]) -> int:
     """Serve until stopped; returns the exit code (2: the command line or the checkpoint cannot be served)."""
     if "--help" in argv or "-h" in argv:
-        print(serve_help())
+        print(serve_help(shutil.get_terminal_size().columns))
         return 0
     try:
         kind, rest = split_engine(argv)

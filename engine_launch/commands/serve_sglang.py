@@ -17,6 +17,8 @@ from typing import NoReturn
 
 from engine_launch.commands.checkpoint import CheckpointError, read_shapes
 from engine_launch.commands.output import warn
+from engine_launch.doctor.check import Status
+from engine_launch.doctor.command_line import check_config_file
 from engine_launch.doctor.software import PLUGIN, PLUGIN_TARGET, RESTRICTING_VARIABLE, kept_out
 from engine_launch.sglang_plugin.gate import TESTED_VERSION
 from engine_launch.spec.drafter_check import Severity, Shapes, TargetShape, check_drafter
@@ -53,6 +55,9 @@ def check(argv: Sequence[str]) -> tuple[str, ...]:
     flags = read_flags(argv)
     draft_folder = _folder(flags.get("--speculative-draft-model-path", ""))
     block = block_given(flags) or (_block(draft_folder) if draft_folder else None)
+    config_file = check_config_file(flags)
+    if config_file is not None and config_file.status is Status.FAIL:
+        raise FlagError(config_file.message)
     verdicts = check_sglang_flags(flags, block)
     if verdicts.errors:
         raise FlagError(verdicts.errors[0])

@@ -14,8 +14,9 @@ from engine_launch.spec.flags import FlagError, ParsedFlags, parse_flags
 USAGE = """\
 usage: ddtree-launch unit [flags of serve]
 
-Prints a systemd unit whose ExecStart serves with these flags. An API key is not written into it: the unit reads it from
-an EnvironmentFile, which only root need be able to read."""
+Prints a systemd unit whose ExecStart serves with these flags, which
+ddtree-launch serve --help lists. An API key is not written into it: the unit
+reads it from an EnvironmentFile, which only root need be able to read."""
 
 KEY_FILE = "/etc/ddtree-launch/serve.env"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:,+@")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from engine_launch.doctor.check import Check, fail, warn
-from engine_launch.spec.flags import FlagError, resolve
+from engine_launch.doctor.check import Check, fail, ok, warn
+from engine_launch.spec.flags import CONFIG_FILE, FlagError, resolve
 
 FOLDERS = {
     "--model-path": "flags target",
@@ -22,11 +22,31 @@ def check_spellings(flags: Mapping[str, str]) -> Check | None:
     """Flags that SGLang 0.5.17 and the plugin do not have; ``None`` when there are none. Another version may know more."""
     unknown = []
     for name in flags:
+        if name == CONFIG_FILE:
+            continue
         try:
             resolve(name)
         except FlagError as error:
             unknown.append(str(error))
     return warn("flags unknown", " ".join(unknown)) if unknown else None
+
+
+def check_config_file(flags: Mapping[str, str]) -> Check | None:
+    """SGLang's file of more flags: it is there and is text. ``None`` when none is named."""
+    name, value = "flags config", flags.get(CONFIG_FILE)
+    if value is None:
+        return None
+    if not value:
+        return fail(name, f"{CONFIG_FILE} needs the path of a YAML file.")
+    try:
+        text = Path(value).expanduser().read_text("utf-8")
+    except UnicodeDecodeError:
+        return fail(name, f"{CONFIG_FILE} {value}: is not UTF-8 text, and so no YAML.")
+    except (OSError, ValueError) as error:
+        return fail(name, f"{CONFIG_FILE} {value}: cannot be read: {getattr(error, 'strerror', None) or error}.")
+    if not text.strip():
+        return warn(name, f"{CONFIG_FILE} {value}: the file is empty.")
+    return ok(name, f"{value}: SGLang takes more flags from it, which are not looked at here")
 
 
 def check_folders(flags: Mapping[str, str]) -> list[Check]:

@@ -10,7 +10,7 @@ from engine_launch.commands.serve_sglang import drafter_shapes, target_shape
 from engine_launch.doctor.backends import check_backends
 from engine_launch.doctor.caches import check_caches
 from engine_launch.doctor.check import Check, fail, ok, warn
-from engine_launch.doctor.command_line import FOLDERS, check_folders, check_spellings
+from engine_launch.doctor.command_line import FOLDERS, check_config_file, check_folders, check_spellings
 from engine_launch.doctor.draft_pool import check_draft_pool
 from engine_launch.doctor.gpus import MIB, check_gpu_memory, check_gpus, check_health, check_ranks, check_xids, read_gpus
 from engine_launch.doctor.probe import Evidence, read_host
@@ -60,7 +60,8 @@ def judge(evidence: Evidence, flags: Mapping[str, str]) -> list[Check]:
 def check_flags(flags: Mapping[str, str]) -> list[Check]:
     """A command line's flags and folders, the flags among themselves, and its drafter, weights included, against its target."""
     unknown = check_spellings(flags)
-    checks = [*([unknown] if unknown else []), *check_folders(flags)]
+    config_file = check_config_file(flags)
+    checks = [check for check in (unknown, config_file) if check is not None] + check_folders(flags)
     config = shapes = None
     drafter = flags.get("--speculative-draft-model-path", "")
     if drafter and not any(check.name == FOLDERS["--speculative-draft-model-path"] for check in checks):

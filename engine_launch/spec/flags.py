@@ -21,6 +21,10 @@ FlagValue = int | str | bool
 """A parsed value: switches are ``bool``, numbers ``int``, everything else the text as given."""
 
 
+CONFIG_FILE = "--config"
+"""More flags in a YAML file, which is not read here: with it, what is not among the words may be there all the same."""
+
+
 class FlagError(ValueError):
     """A command line that cannot be served; the message is one sentence for the user."""
 
@@ -270,6 +274,8 @@ def resolve(spelling: str) -> Flag:
     if flags:
         shown = ", ".join(sorted(matches)[:6]) + (", …" if len(matches) > 6 else "")
         raise FlagError(f"{spelling} could be any of {shown}: write it out.")
+    if spelling == CONFIG_FILE:
+        raise FlagError(f"{CONFIG_FILE} names a file of SGLang's, which the embedded engine does not read: write its flags out.")
     raise FlagError(
         f"{spelling} is not a flag that SGLang or this launcher knows. Did you mean {nearest(spelling)}? "
         "(ddtree-launch serve --help lists the flags.)"

@@ -7,31 +7,36 @@ import textwrap
 from engine_launch.spec.flags import HONOURED, Flag, Kind
 
 _INDENT = " " * 30
+_NARROWEST, _WIDEST = 60, 120
+"""Columns between which the text fits the terminal."""
 
 
-def serve_help() -> str:
+def serve_help(columns: int = 80) -> str:
+    """The text for a terminal of so many columns."""
+    columns = min(max(columns, _NARROWEST), _WIDEST)
     lines = [
         "usage: ddtree-launch serve [flags]",
         "",
-        "Serves a model over SGLang's HTTP API. Flags have SGLang's spelling; --flag VALUE and --flag=VALUE are the same, and a",
-        "prefix that fits one flag only will do.",
+        *textwrap.wrap(
+            "Serves a model over SGLang's HTTP API. Flags have SGLang's spelling; --flag VALUE and --flag=VALUE are the same, "
+            "and a prefix that fits one flag only will do.",
+            columns,
+            break_on_hyphens=False,
+        ),
         "",
     ]
     for flag in HONOURED:
-        lines += _flag_lines(flag)
-    lines += [
-        "",
-        "Other flags of SGLang 0.5.17 are read past with a warning (embedded engine) or passed on (--engine sglang).",
-    ]
-    return "\n".join(lines)
+        lines += _flag_lines(flag, columns)
+    rest = "Other flags of SGLang 0.5.17 are read past with a warning (embedded engine) or passed on (--engine sglang)."
+    return "\n".join([*lines, "", *textwrap.wrap(rest, columns, break_on_hyphens=False)])
 
 
-def _flag_lines(flag: Flag) -> list[str]:
+def _flag_lines(flag: Flag, columns: int) -> list[str]:
     head = f"  {flag.name}{_value_name(flag)}"
     text = flag.help + (f" (default: {flag.default})" if flag.default is not None and flag.kind is not Kind.SWITCH else "")
     if flag.aliases:
         text += f"; also {', '.join(flag.aliases)}"
-    wrapped = textwrap.wrap(text, 120 - len(_INDENT), break_on_hyphens=False)
+    wrapped = textwrap.wrap(text, columns - len(_INDENT), break_on_hyphens=False)
     if len(head) < len(_INDENT) - 1:
         return [head.ljust(len(_INDENT)) + wrapped[0], *(_INDENT + line for line in wrapped[1:])]
     return [head, *(_INDENT + line for line in wrapped)]

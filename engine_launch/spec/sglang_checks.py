@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine_launch.spec.flags import BY_SPELLING, Flag, Kind
+from engine_launch.spec.flags import BY_SPELLING, CONFIG_FILE, Flag, Kind
 from engine_launch.spec.tree_sizes import MAX_BUDGET, TREE_FLAGS, OptionError, parse_widths, tree_sizes
 
 ATTENTION_FLAGS: tuple[str, ...] = ("--attention-backend", "--prefill-attention-backend", "--decode-attention-backend")
@@ -26,8 +26,6 @@ _REFUSED_SWITCHES: tuple[str, ...] = (
 )
 _REFUSED_ABOVE_ONE: tuple[str, ...] = ("--pp-size", "--dcp-size", "--attn-cp-size")
 _SIZES: tuple[str, ...] = ("budget", "topk", "max-budget", "max-topk")
-CONFIG_FILE = "--config"
-"""More flags in a YAML file, which is not read here: with it, what is not among the words may be there all the same."""
 DRAFT_POOL = f"{TREE_FLAGS}draft-pool"
 
 

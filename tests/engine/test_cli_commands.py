@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine_launch.cli import main
 from engine_launch.commands.unit import quote_word, unit_text
 from engine_launch.spec.flags import parse_flags
 from engine_launch.spec.installing import install_command
@@ -103,6 +104,40 @@ def test_key_does_not_reach_any_output(model: Path) -> None:
         rest = process.stdout.read()
     assert "api_key='******'" in line
     assert "sk-secret-key" not in line + rest
+
+
+@pytest.mark.parametrize("command", ["", "serve", "doctor", "drafter", "unit", "model", "model get"])
+def test_help_fits_80_columns_and_says_only_what_a_user_reads(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*command.split(), "--help"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("usage: ddtree-launch")
+    assert max(map(len, said.splitlines())) <= 80
+    assert "``" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("doctor --port x", "doctor: argument --port: takes a whole number, not 'x' (ddtree-launch doctor --help tells more)."),
+        ("doctor --port 65536", "doctor: argument --port: must be from 0 to 65535, not 65536"),
+        ("doctor --model-path m", "doctor: --model-path is none of its own words; flags of serve stand behind --"),
+        ("doctor extra", "doctor: extra is none of its own words"),
+        ("drafter", "drafter: the following arguments are required: PATH"),
+        ("drafter --bogus x", "drafter: unrecognized arguments: --bogus"),
+        ("drafter /nowhere/at/all", "the drafter's folder /nowhere/at/all does not exist."),
+        (f"drafter {__file__}", "is a file: name the folder that holds the drafter's config.json."),
+        ("serve --engine embedded --config x", "--config names a file of SGLang's, which the embedded engine does not read"),
+        ("nosuch", "'nosuch' is not a command; there are serve, model, doctor, drafter, unit."),
+    ],
+)
+def test_wrong_words_are_one_line_and_exit_2(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("ddtree-launch: error: ")
+    assert said in line
 
 
 @pytest.mark.skipif(shutil.which("sglang") is not None, reason="SGLang is installed here")

@@ -197,4 +197,6 @@ def test_help_tells_every_flag_that_is_honoured() -> None:
 
     text = serve_help()
     assert all(flag.name in text for flag in HONOURED)
+    for columns in (10, 60, 80, 100, 400):
+        assert max(map(len, serve_help(columns).splitlines())) <= min(max(columns, 60), 120)
     assert all(flag.use is not Use.NONE for flag in HONOURED)

@@ -43,6 +43,14 @@ def test_a_drafter_whose_weights_are_not_there_fails(tmp_path: Path) -> None:
     assert verdicts([*words, "--speculative-draft-load-format", "dummy"])["flags drafter"][0] is Status.OK
 
 
+def test_a_drafter_whose_weights_are_of_other_shapes_than_its_configuration_says_fails(tmp_path: Path) -> None:
+    words = flags_for(tmp_path)
+    write_drafter(Path(words[3]), intermediate_size=1024)
+    status, message = verdicts(words)["flags drafter"]
+    assert status is Status.FAIL
+    assert "has shape [1536, 576], but the configuration says [1024, 576]" in message
+
+
 def test_the_language_model_inside_a_larger_one_is_what_counts(tmp_path: Path) -> None:
     inner = {"hidden_size": 576, "num_hidden_layers": 30, "vocab_size": 49152}
     found = verdicts(flags_for(tmp_path, hidden_size=1, text_config=inner))
@@ -52,6 +60,33 @@ def test_the_language_model_inside_a_larger_one_is_what_counts(tmp_path: Path) -
 def test_a_model_on_a_hub_is_not_guessed_about(tmp_path: Path) -> None:
     words = f"--model-path org/model --speculative-draft-model-path {write_drafter(tmp_path)} --speculative-algorithm DFLASH"
     assert verdicts(words.split())["flags drafter"][0] is Status.WARN
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "said"),
+    [
+        (None, Status.FAIL, "cannot be read: No such file or directory."),
+        (b"\xff\xfe", Status.FAIL, "is not UTF-8 text, and so no YAML."),
+        (b" \n", Status.WARN, "the file is empty."),
+        (b"tp-size: 8\n", Status.OK, "SGLang takes more flags from it, which are not looked at here"),
+    ],
+)
+def test_sglangs_own_file_of_flags_is_known_and_looked_for(
+    tmp_path: Path, content: bytes | None, status: Status, said: str
+) -> None:
+    file = tmp_path / "flags.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    found = verdicts([*flags_for(tmp_path, "--page-size", "1"), "--config", str(file)])
+    assert found["flags config"][0] is status
+    assert found["flags config"][1].endswith(said)
+    assert "flags unknown" not in found
+
+
+@pytest.mark.parametrize("value", ["", "folder"])
+def test_a_file_of_flags_that_cannot_be_one_fails(tmp_path: Path, value: str) -> None:
+    found = verdicts(["--config", *([str(tmp_path)] if value else [])])
+    assert found["flags config"][0] is Status.FAIL
 
 
 def test_a_path_that_leads_nowhere_fails_and_a_name_on_a_hub_does_not(tmp_path: Path) -> None:
@@ -144,6 +179,7 @@ def test_latent_attention_and_several_ranks_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", ["half", "0", "9", "-1", "nan", "inf"])
 def test_a_share_of_memory_is_between_nothing_and_all(tmp_path: Path, share: str) -> None:
+    assert foretold(tmp_path / "all", "--mem-fraction-static=1")[0] is Status.OK
     status, message = foretold(tmp_path, f"--mem-fraction-static={share}")
     assert status is Status.FAIL
     assert f"a share between 0 and 1, not '{share}'" in message

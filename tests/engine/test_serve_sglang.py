@@ -67,6 +67,14 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
         assert f"Port {port} on 127.0.0.1 is in use" in refused(serve(GpuHost(tmp_path), *DDTREE, "--port", port))
 
 
+def test_a_file_of_flags_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    message = refused(serve(GpuHost(tmp_path), "--config", str(tmp_path / "flags.yaml"), "--port", "0"))
+    assert message.endswith("flags.yaml: cannot be read: No such file or directory.")
+    (tmp_path / "flags.yaml").write_text("tp-size: 1\n")
+    argv = ["--config", str(tmp_path / "flags.yaml"), "--port", "0"]
+    assert serve(GpuHost(tmp_path), *argv).stdout == "|".join(["started", *argv]) + "\n"
+
+
 def test_a_drafter_for_another_target_is_refused(tmp_path: Path) -> None:
     drafter, target = write_drafter(tmp_path / "drafter"), tmp_path / "target"
     target.mkdir()
@@ -154,6 +162,7 @@ def test_a_drafter_without_its_weights_is_refused(tmp_path: Path, weights: bytes
     assert words in drafter_problem(folder)
     assert drafter_problem(folder, "--speculative-draft-load-format", "dummy") == ""
     assert drafter_problem(folder, "--load-format=dummy") == ""
+    assert drafter_problem(folder, "--load-format=auto", "--speculative-draft-load-format=dummy") == ""
     if weights is None:
         (folder / "pytorch_model.bin").write_bytes(b"")
         assert drafter_problem(folder) == "", "of another format, which SGLang reads"
