@@ -170,6 +170,8 @@ class RateMeter:
         self._fast_s = fast_s
         self._span_s = span_s
         self._samples: list[tuple[float, MetricsSample]] = []
+        self._begun: tuple[float, float | None] | None = None
+        """The moment of the sample that verifies are counted from, and its time of day; ``None``: the next one."""
         self._rates = Rates()
 
     @property
@@ -179,27 +181,58 @@ class RateMeter:
     def restart(self) -> None:
         """Forget everything: another process answers from now on."""
         self._samples.clear()
+        self._begun = None
         self._rates = Rates()
 
-    def add(self, sample: MetricsSample, at: float, decode_line: DecodeBatch | None = None) -> Rates:
-        """The figures at ``at`` (seconds, any monotonic clock). A sample that could not be read changes nothing."""
+    def begin_anew(self) -> None:
+        """Another setting is in effect: no verify, commit length or round from before it counts any more; throughput goes on."""
+        self._begun = None
+        self._rates = replace(
+            self._rates,
+            commit_length=None,
+            commit_source="",
+            accept_histogram=(),
+            accept_since=None,
+            changed=True,
+            round_s=None,
+            round_shares={},
+        )
+
+    def add(
+        self, sample: MetricsSample, at: float, decode_line: DecodeBatch | None = None, *, time_of_day: float | None = None
+    ) -> Rates:
+        """The figures at ``at`` (seconds, any monotonic clock). A sample that could not be read changes nothing.
+
+        Args:
+            time_of_day: the same moment in seconds since the epoch, for :attr:`Rates.accept_since`.
+        """
         if sample.problem:
             return self._rates
         if self._samples and _went_back(self._samples[-1][1], sample):
             self.restart()
         self._samples.append((at, sample))
         self._samples = [item for item in self._samples if at - item[0] <= self._span_s] or [(at, sample)]
-        fast_at, fast = self._nearest(at - self._fast_s)
-        slow_at, slow = self._samples[0]
+        if self._begun is None:
+            self._begun = at, time_of_day
+        begun_at, begun_time = self._begun
+        counted = [item for item in self._samples if item[0] >= begun_at]
+        fast_at, fast = _nearest(self._samples, at - self._fast_s)
         rates = rates_between(fast, sample, at - fast_at, previous=self._rates, decode_line=decode_line)
+        if fast_at < begun_at:
+            first_at, first = _nearest(counted, at - self._fast_s)
+            anew = rates_between(first, sample, at - first_at, previous=self._rates)
+            rates = replace(rates, commit_length=anew.commit_length, commit_source=anew.commit_source)
+        slow_at, slow = counted[0]
         wide = rates_between(slow, sample, at - slow_at)
         if rates.decode_tok_s is None and wide.decode_tok_s == 0.0:
             # Only a longer look tells a stuck gauge from a slow one.
             rates = replace(rates, decode_tok_s=0.0, decode_source=wide.decode_source, commit_stale=True)
         # While nothing runs, the verifies are those of the last minute in which something did, and do not shrink to its end.
         last, other = (self._rates, wide) if rates.commit_stale else (wide, self._rates)
-        accepted = last.accept_histogram or other.accept_histogram
+        kept = bool(self._rates.accept_histogram) and (rates.commit_stale or not wide.accept_histogram)
+        accepted = self._rates.accept_histogram if kept else wide.accept_histogram
         rounds = last if last.round_s is not None else other
+        since = self._rates.accept_since if kept else begun_time if slow_at == begun_at or not accepted else None
         self._rates = replace(
             rates,
             commit_length=_mean_commit(accepted) if rates.commit_stale and accepted else rates.commit_length,
@@ -207,18 +240,21 @@ class RateMeter:
             ttft_p95_s=wide.ttft_p95_s if wide.ttft_p95_s is not None else self._rates.ttft_p95_s,
             cached_share=wide.cached_share if wide.cached_share is not None else self._rates.cached_share,
             accept_histogram=accepted,
+            accept_since=since,
+            changed=self._rates.changed,
             round_s=rounds.round_s,
             round_shares=rounds.round_shares,
         )
         return self._rates
 
-    def _nearest(self, moment: float) -> tuple[float, MetricsSample | None]:
-        """The newest sample from before ``moment``, else the oldest one that is not the newest."""
-        earlier: Sequence[tuple[float, MetricsSample]] = self._samples[:-1]
-        if not earlier:
-            return self._samples[-1][0], None
-        before = [item for item in earlier if item[0] <= moment + 0.25]
-        return before[-1] if before else earlier[0]
+
+def _nearest(samples: Sequence[tuple[float, MetricsSample]], moment: float) -> tuple[float, MetricsSample | None]:
+    """The newest sample from before ``moment``, else the oldest one that is not the newest."""
+    earlier = samples[:-1]
+    if not earlier:
+        return samples[-1][0], None
+    before = [item for item in earlier if item[0] <= moment + 0.25]
+    return before[-1] if before else earlier[0]
 
 
 def _went_back(old: MetricsSample, new: MetricsSample) -> bool:

@@ -37,7 +37,11 @@ class Rates:
     cached_share: float | None = None
     """Prompt tokens served from the prefix cache ÷ prompt tokens, in the span."""
     accept_histogram: tuple[int, ...] = ()
-    """Verifies by accepted drafts, in the span shown by the panel."""
+    """Verifies by accepted drafts: of the last minute in which there were some, and none from before a start or a hot change."""
+    accept_since: float | None = None
+    """Where counting began anew less than that minute ago: when, in seconds since the epoch by this machine's clock."""
+    changed: bool = False
+    """It began anew because a setting was changed while the engine ran."""
     round_s: float | None = None
     """Mean seconds of one draft-and-verify round in the span; ``None`` when there was none or the engine does not say."""
     round_shares: Mapping[str, float] = field(default_factory=dict)

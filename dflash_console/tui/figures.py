@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..evidence.rates import FAST_S, Rates
+from ..formats import clock
 from ..hosts.service import ENDED, RunState
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ def live_figures(state: HostState, busy: str = "") -> LiveFigures:
         decode_source=decode_source,
         commit=rates.commit_length,
         commit_stale=rates.commit_stale,
-        commit_note=down or _last_known(rates),
+        commit_note=down
+        or _last_known(rates)
+        or ("none since the change" if rates.changed and rates.commit_length is None else ""),
         commit_source=commit_source,
     )
 
@@ -54,6 +57,20 @@ def _last_known(rates: Rates) -> str:
         return ""
     verifies = sum(rates.accept_histogram)
     return f"last known, of {verifies:,} {'verify' if verifies == 1 else 'verifies'}" if verifies else "last known"
+
+
+def counted_words(rates: Rates) -> tuple[str, ...]:
+    """Which verifies the histogram counts, in words that follow their number: in full first, then in short."""
+    if rates.accept_since is not None:
+        since = clock(rates.accept_since)
+        return (f" since the change at {since}", f" since {since}") if rates.changed else (f" since {since}",)
+    return (", last busy minute" if rates.commit_stale else ", last minute",)
+
+
+def uncounted_words(rates: Rates) -> str:
+    """What an empty histogram says."""
+    anew = f"none since the change at {clock(rates.accept_since)}" if rates.changed and rates.accept_since is not None else ""
+    return f"{anew or 'none yet'}: p runs a prompt"
 
 
 _DOWN = {

@@ -50,8 +50,10 @@ TOPICS: dict[str, Topic] = {
     ),
     "histogram": Topic(
         "Accepted drafts per verify",
-        "Of all verify passes in the span: how many accepted 0, 1, 2 … drafts. Commit length is the mean of this, "
-        "plus 1.\n\n"
+        "How many verify passes accepted 0, 1, 2 … drafts. Commit length is the mean of this, plus 1.\n\n"
+        "Counted are those of the last minute, and while nothing runs those of the last minute in which something did. A "
+        "start and every change of the running engine begin anew, so that no verify from before is mixed in; the lower edge "
+        "says since when.\n\n"
         "A high column at 0 means that the drafter's first guess is often wrong: a wider tree (top-k) helps. A high "
         "column at the right end means that drafts run out: a larger block or budget may help.",
     ),

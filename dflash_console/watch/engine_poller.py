@@ -48,10 +48,20 @@ class EnginePoller:
         self._strangers = StrangerWatch(sources.stranger)
         self._made_meters: Meters | None = None
         self._slow_at = 0.0
+        self._changes = 0
 
     def ask_all(self) -> None:
         """Let the next :meth:`poll` read what seldom changes too."""
         self._slow_at = 0.0
+
+    def settings_changed(self) -> None:
+        """The running engine took another setting: what verifies brought before it is not mixed with what they bring now, and
+        what the server reports of itself is old."""
+        self._changes += 1
+        if self._made_meters is not None:
+            self._made_meters.rates.begin_anew()
+            self._builder.set(rates=self._made_meters.rates.rates)
+        self.ask_all()
 
     def forget_start(self) -> None:
         """Another start: no rate goes on from the one before, and its report is to be read."""
@@ -131,12 +141,13 @@ class EnginePoller:
 
     async def _poll_metrics(self, http: EngineHttp) -> bool:
         """Read ``/metrics`` and what follows from it; False when the engine has none."""
-        invocation = self._builder.invocation
+        about = (self._builder.invocation, self._changes)
         sample = await self._builder.read("metrics", self._sources.metrics(http))
-        if sample is None or invocation != self._builder.invocation:
+        if sample is None or about != (self._builder.invocation, self._changes):
+            # One that was asked for before a start or a change may count what came before it.
             return sample is not None
         moment = time.monotonic()
-        rates = self._meters.rates.add(sample, moment, self._fold.new_decode_line())
+        rates = self._meters.rates.add(sample, moment, self._fold.new_decode_line(), time_of_day=time.time())
         self._builder.set(metrics=Aged(sample, moment), rates=rates)
         server = self._builder.state.server.value if self._builder.state.server else None
         plain = server is not None and server.algorithm == PLAIN

@@ -287,8 +287,11 @@ class Watcher:
         self._fold.take(lines)
         changes = self._fold.new_changes()
         self._notes.note_changes(changes)
-        if changes:
-            # What is in effect changed, so what the server says of it is old.
+        # What the stored log tells of was changed before anything was counted.
+        if self._log_read.is_set() and any(point.change.accepted for point in changes):
+            self._engine.settings_changed()
+        elif changes:
+            # Something may be in effect that the server's report does not have yet.
             self._engine.ask_all()
         service = self._builder.state.service
         if service is not None and service.value.invocation_id == self._fold.invocation:

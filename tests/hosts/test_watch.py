@@ -133,6 +133,8 @@ async def test_a_hot_change_is_seen_in_the_log_and_in_what_the_server_says(make_
 
     state = await when(watcher, changed)
     assert state.log is not None
+    counted = await when(watcher, lambda state: state.rates.changed and state.rates.accept_since is not None)
+    assert abs((counted.rates.accept_since or 0.0) - time.time()) < 60.0, "verifies are counted anew"
     assert [point.change.new for point in state.log.value.hot_changes] == ["32"]
     assert MarkKind.HOT in [mark.kind for mark in await watching.history.marks("k", 0, time.time() + 10)]
 

@@ -10,7 +10,7 @@ from textual.containers import Horizontal
 
 from ... import formats
 from ..event_words import event_words
-from ..figures import live_figures
+from ..figures import counted_words, live_figures, uncounted_words
 from ..widgets.event_list import EventLine, EventPanel
 from ..widgets.field import LeavingInput
 from ..widgets.gpu_panel import GpuPanel
@@ -111,7 +111,9 @@ class DashboardPane(Pane):
         )
         for panel in self.query(Panel):
             panel.mark_stale(model.stale and panel.id != "events")
-        self.query_one(HistogramPanel).show_counts(figures.rates.accept_histogram)
+        self.query_one(HistogramPanel).show_counts(
+            figures.rates.accept_histogram, counted_words(figures.rates), uncounted_words(figures.rates)
+        )
         self.query_one(RequestsPanel).show_rates(figures.rates)
         self._show_gpus(state)
         log = None if state.log is None else state.log.value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -39,7 +40,7 @@ def histogram_lines(counts: Sequence[int], width: int, rows: int, colour: str) -
 
 
 class HistogramPanel(Panel):
-    """Accepted drafts per verify, over the span of the newest figures."""
+    """Accepted drafts per verify."""
 
     topic = "histogram"
 
@@ -48,10 +49,16 @@ class HistogramPanel(Panel):
         super().__init__(_HEADING, id=id)
         self._empty = empty
         self._counts: Sequence[int] = ()
+        self._span: Sequence[str] = ()
 
-    def show_counts(self, counts: Sequence[int]) -> None:
-        """``counts[n]`` verifies accepted ``n`` drafts."""
-        self._counts = counts
+    def show_counts(self, counts: Sequence[int], span: Sequence[str] = (), empty: str = "") -> None:
+        """``counts[n]`` verifies accepted ``n`` drafts.
+
+        Args:
+            span: when those were, in words that follow their number; of several the first that there is room for.
+            empty: what is said when there are none; without it, what was said before.
+        """
+        self._counts, self._span, self._empty = counts, span, empty or self._empty
         self.redraw()
 
     def redraw(self) -> None:
@@ -59,9 +66,11 @@ class HistogramPanel(Panel):
         total = sum(self._counts)
         if not total:
             self.show_title(Text(_HEADING))
-            self.show_lines([Text(self._empty, style="dim")])
+            self.show_lines([Text(line, style="dim") for line in textwrap.wrap(self._empty, max(1, width))])
             return
-        self.show_title(Text(_HEADING), Text(f"{total:,} {'verify' if total == 1 else 'verifies'}"))
+        number = f"{total:,} {'verify' if total == 1 else 'verifies'}"
+        said = [*(number + words for words in self._span), *(f"{total:,}{words}" for words in self._span[-1:]), number]
+        self.show_title(Text(_HEADING), Text(next((words for words in said if len(words) <= width), said[-1])))
         self.show_lines(histogram_lines(self._counts, width, height, self.colour("plot-commit")))
 
 

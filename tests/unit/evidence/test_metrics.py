@@ -182,6 +182,53 @@ def test_when_nothing_runs_the_commit_length_is_that_of_the_last_minutes_verifie
         assert (idle.accept_histogram, idle.commit_length) == ((2, 0, 8), 2.6)
 
 
+def busy(second: float, first: float, second_kind: float) -> MetricsSample:
+    """Ten tokens a second, and verifies that accepted none, or one draft."""
+    return sample(realtime_decode_tokens=10.0 * second, accepted_drafts=(first, second_kind))
+
+
+def test_a_change_begins_the_histogram_and_the_commit_length_anew_and_throughput_goes_on() -> None:
+    meter = RateMeter(span_s=60.0)
+    for second in range(6):
+        meter.add(busy(second, 5.0 * second, 0.0), float(second), time_of_day=1000.0 + second)
+    meter.begin_anew()
+    assert (meter.rates.accept_histogram, meter.rates.commit_length) == ((), None)
+    first = meter.add(busy(6, 30.0, 0.0), 6.0, time_of_day=1006.0)
+    assert (first.decode_tok_s, first.accept_histogram, first.commit_length) == (10.0, (), None)
+    for second in range(7, 10):
+        rates = meter.add(busy(second, 30.0, 5.0 * (second - 6)), float(second), time_of_day=1000.0 + second)
+        assert (rates.decode_tok_s, rates.commit_length) == (10.0, 2.0), "no verify of before"
+    assert (rates.accept_histogram, rates.accept_since, rates.changed) == ((0, 15), 1006.0, True)
+
+
+def test_the_moment_since_which_verifies_are_counted_is_told_until_a_minute_later_they_slide() -> None:
+    meter = RateMeter(span_s=60.0)
+    for second in range(0, 80, 10):
+        rates = meter.add(busy(second, 5.0 * second, 0.0), float(second), time_of_day=1000.0 + second)
+        assert rates.accept_since == (1000.0 if second <= 60 else None)
+
+
+def test_while_nothing_runs_the_moment_stays_that_of_the_verifies_that_are_shown() -> None:
+    meter = RateMeter(span_s=60.0)
+    for second in range(4):
+        meter.add(busy(second, 5.0 * second, 0.0), float(second), time_of_day=1000.0 + second)
+    for later in (20.0, 70.0, 200.0):
+        idle = meter.add(busy(3, 15.0, 0.0), later, time_of_day=1000.0 + later)
+        assert (idle.accept_histogram, idle.accept_since) == ((15, 0), 1000.0)
+    meter.begin_anew()
+    for later in (201.0, 300.0):
+        idle = meter.add(busy(3, 15.0, 0.0), later, time_of_day=1000.0 + later)
+        assert (idle.accept_histogram, idle.accept_since, idle.commit_length) == ((), 1201.0, None)
+
+
+def test_another_process_is_no_change_of_the_running_one() -> None:
+    meter = RateMeter()
+    meter.add(busy(1, 5.0, 0.0), 1.0, time_of_day=1001.0)
+    meter.begin_anew()
+    meter.restart()
+    assert (meter.add(busy(1, 5.0, 0.0), 2.0, time_of_day=1002.0).accept_since, meter.rates.changed) == (1002.0, False)
+
+
 def test_verifies_counted_as_they_happen_give_the_commit_length_of_running_requests() -> None:
     old = sample(realtime_decode_tokens=0.0, accepted_drafts=(1.0, 1.0))
     new = sample(realtime_decode_tokens=9.0, accepted_drafts=(1.0, 2.0, 0.0, 2.0))
