@@ -123,6 +123,7 @@ _UNSUPPORTED: tuple[tuple[str, object, str], ...] = (
     ("enable_dp_attention", False, "--enable-dp-attention"),
     ("enable_two_batch_overlap", False, "--enable-two-batch-overlap"),
     ("enable_pdmux", False, "--enable-pdmux"),
+    ("kv_canary", "none", "--kv-canary (it does not know that the KV of accepted tokens is moved)"),
     ("enable_unified_memory", False, "--enable-unified-memory"),
     ("enable_page_major_kv_layout", False, "--enable-page-major-kv-layout"),
     ("attn_cp_size", 1, "--attn-cp-size"),

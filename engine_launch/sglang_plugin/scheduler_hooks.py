@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ _PLANT = "ddtree_plant"
 """Hot key of the planted errors; known only with ``DDTREE_TEST_HOOKS=1``."""
 _BY_SLOT = ("return_hidden_states", "return_routed_experts", "return_indexer_topk")
 """Of a request: what SGLang keeps by row of a pass or by KV slot, while an accepted path's rows lie anywhere in the tree."""
+_INT32 = 1 << 31
 _CHAINS_ONLY = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
 """SGLang takes these while it runs and would answer true; no tree asks for them, as the start says."""
 _installed = False
@@ -111,24 +112,40 @@ def _lengthen_tail(scheduler: Any) -> None:
 
 
 def _finish(original: Callable[..., None], req: Any, new_accepted_len: int = 1) -> None:
-    """Let a stop that comes before the last token allowed win when one commit holds both.
+    """Let an answer end where plain decoding would end it, when one commit holds several ends.
 
-    SGLang looks at ``max_new_tokens`` first, and would give out what follows the stop, with the reason *length*; plain decoding
-    never gets so far. So the tokens before the last one allowed are looked at alone first.
+    SGLang looks at a whole commit for one kind of end after the other: ``max_new_tokens``, then the stop strings in the order of
+    the request, then tokens. A later one of two ends could win, and what lies between them would be given out. So the tokens of
+    a commit are looked at one by one where it matters: at the last token allowed, and where a stop string has been found. A
+    regular expression may match a beginning of the commit and not the whole, so it is always tried on each.
     """
-    over = len(req.output_ids) - req.sampling_params.max_new_tokens
-    earlier = new_accepted_len - over - 1
-    if over >= 0 and earlier > 0 and not req.finished() and not req.to_finish:
-        late = req.output_ids[-over - 1 :]
-        del req.output_ids[-over - 1 :]
-        original(req, earlier)
-        req.output_ids.extend(late)
-    original(req, new_accepted_len)
+    params = req.sampling_params
+    ends = len(req.output_ids) >= params.max_new_tokens
+    strings = params.stop_strs or params.stop_regex_strs
+    if new_accepted_len <= 1 or req.finished() or req.to_finish or not (ends or strings):
+        original(req, new_accepted_len)
+        return
+    if not ends and not params.stop_regex_strs:
+        original(req, new_accepted_len)
+        if not req.finished() or getattr(req.finished_reason, "matched", None) not in params.stop_strs:
+            return
+        req.finished_reason = req.finished_len = None
+    committed = req.output_ids[-new_accepted_len:]
+    del req.output_ids[-new_accepted_len:]
+    for place, token in enumerate(committed):
+        req.output_ids.append(token)
+        original(req, 1)
+        if req.finished():
+            req.output_ids.extend(committed[place + 1 :])
+            return
 
 
 def request_refusal(req: Any, limits: Any) -> str | None:
     """Why DDTREE cannot serve a request, in words for a 400, or ``None``."""
     params = req.sampling_params
+    odd = _odd_value(params)
+    if odd:
+        return odd
     if req.return_logprob:
         return "DDTREE speculative decoding does not support return_logprob."
     for name in _BY_SLOT:
@@ -156,17 +173,43 @@ def request_refusal(req: Any, limits: Any) -> str | None:
     return settings.request_refusal(params.custom_params, limits) or None
 
 
+def _odd_value(params: Any) -> str:
+    """What of a request's parameters would end SGLang's scheduler, which takes any JSON for them; or an empty text."""
+    tokens, top_k, bias = params.max_new_tokens, params.top_k, params.logit_bias
+    if tokens is not None and not isinstance(tokens, int):
+        return f"max_new_tokens is a whole number, not {tokens!r}."
+    if not -_INT32 <= top_k < _INT32:
+        return f"top_k is -1 or at most {_INT32 - 1}, not {top_k!r}."
+    if bias is not None:
+        if not isinstance(bias, Mapping):
+            return f"logit_bias is an object of numbers by token, not {type(bias).__name__}."
+        wrong = [value for value in bias.values() if not isinstance(value, (int, float))]
+        if wrong:
+            return f"logit_bias is an object of numbers by token; {wrong[0]!r} is no number."
+    return ""
+
+
+def _make_harmless(req: Any) -> None:
+    """A refused request is in one batch all the same, where SGLang ends it: what cannot be given must not be asked for there."""
+    fresh = type(req.sampling_params)(max_new_tokens=1)
+    fresh.normalize(None)
+    req.sampling_params = fresh
+    req.custom_logit_processor = None
+    for name in _BY_SLOT:
+        setattr(req, name, False)
+
+
 def _validate_request(original: Callable[..., str | None], req: Any, enable_overlap: bool) -> str | None:
     from engine_launch.sglang_plugin.worker import running_worker
 
     worker = running_worker()
     if worker is None:
         return original(req, enable_overlap)
-    problem = worker.held or request_refusal(req, worker.limits)
-    if problem is not None:
-        return problem
-    stock = original(req, enable_overlap)
-    return None if stock is None else stock.replace("DFLASH", "DDTREE")
+    problem = worker.held or request_refusal(req, worker.limits) or original(req, enable_overlap)
+    if problem is None:
+        return None
+    _make_harmless(req)
+    return str(problem).replace("DFLASH", "DDTREE")
 
 
 def _start_metrics(original: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> None:

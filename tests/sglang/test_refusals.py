@@ -41,6 +41,7 @@ def test_arguments_that_fit_are_not_refused() -> None:
         ({"enable_deterministic_inference": True}, "--enable-deterministic-inference"),
         ({"speculative_use_rejection_sampling": True}, "--speculative-use-rejection-sampling"),
         ({"speculative_accept_threshold_acc": 0.9}, "--speculative-accept-threshold-acc"),
+        ({"kv_canary": "log"}, "--kv-canary"),
         ({"enable_strict_thinking": True}, "--enable-strict-thinking"),
         ({"enable_dp_attention": True}, "--enable-dp-attention"),
         ({"pp_size": 2}, "--pp-size"),
@@ -81,6 +82,9 @@ def request(**params: object) -> SimpleNamespace:
         "structural_tag": None,
         "sampling_seed": None,
         "custom_params": None,
+        "max_new_tokens": 128,
+        "top_k": 1 << 30,
+        "logit_bias": None,
     }
     own = {name: params.pop(name, False) for name in OF_A_REQUEST}
     return SimpleNamespace(**own, sampling_params=SimpleNamespace(**{**neutral, **params}))
@@ -89,6 +93,7 @@ def request(**params: object) -> SimpleNamespace:
 def test_an_ordinary_request_is_admitted() -> None:
     assert request_refusal(request(), LIMITS) is None
     assert request_refusal(request(custom_params={"ddtree_budget": 4, "thinking_budget": 99}), LIMITS) is None
+    assert request_refusal(request(max_new_tokens=None, top_k=1, logit_bias={"5": -100, "6": 0.5}), LIMITS) is None
 
 
 @pytest.mark.parametrize(
@@ -107,6 +112,10 @@ def test_an_ordinary_request_is_admitted() -> None:
         ({"sampling_seed": 3}, "sampling_seed"),
         ({"custom_params": {"ddtree_budget": 999}}, "the tree budget is 999"),
         ({"custom_params": "budget 4"}, "custom_params is an object, not str"),
+        ({"max_new_tokens": 5.5}, "max_new_tokens is a whole number, not 5.5"),
+        ({"top_k": 1 << 40}, "top_k is -1 or at most 2147483647"),
+        ({"logit_bias": [5]}, "logit_bias is an object of numbers by token, not list"),
+        ({"logit_bias": {"5": None}}, "None is no number"),
     ],
 )
 def test_what_would_be_wrong_at_a_node_is_refused_at_admission(params: dict[str, object], words: str) -> None:

@@ -15,7 +15,7 @@ from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
 from sglang.srt.mem_cache.radix_cache import RadixCache, RadixKey
 from sglang.srt.model_executor.pool_configurator import DefaultPoolConfigurator, MemoryPoolConfig
 from sglang.srt.sampling.sampling_params import SamplingParams
-from sglang.srt.speculative.dflash_utils import scale_kv_cell_size_per_token_for_dflash
+from sglang.srt.speculative.dflash_utils import scale_kv_cell_size_per_token_for_dflash, validate_dflash_request
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 
 from engine_launch.sglang_plugin import reports, self_test
@@ -45,6 +45,7 @@ def scheduler() -> SimpleNamespace:
         device="cpu",
         _metrics=None,
         _graphs=None,
+        _commit_graphs=None,
         _ring=None,
         ring_plan=None,
         draft_shape=KvShape(1, 10),
@@ -276,6 +277,72 @@ def test_a_stop_before_the_last_token_allowed_ends_an_answer(
     assert (req.finished_reason.to_json()["type"] if reason else req.finished_reason) == (
         "stop" if reason == "matched" else reason
     )
+
+
+class Letters:
+    """A tokenizer of one letter per token; 2 is its end and has no letter."""
+
+    eos_token_id = 2
+    additional_stop_token_ids = None
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        return [ord(letter) for letter in text]
+
+    def decode(self, tokens: Any) -> str:
+        return "".join(chr(token) for token in tokens if token != 2)
+
+
+@pytest.mark.parametrize(
+    ("stops", "commit", "length", "matched"),
+    [
+        ({"stop": ["zz", "c"]}, "abczz", 3, "c"),  # the order of the text counts, and not that of the request
+        ({"stop": ["c", "zz"]}, "abczz", 3, "c"),
+        ({"stop": ["zz"]}, "ab\2zz", 3, 2),  # what follows the end was never written
+        ({"stop": ["zz"]}, "abzz\2", 4, "zz"),
+        ({"stop": ["zz"]}, "abcde", None, None),
+        ({"stop_regex": ["b+$"]}, "abbc", 2, "b+$"),
+        ({"stop_regex": ["c."], "stop": ["b"]}, "abcd", 2, "b"),
+        ({"stop_regex": ["c."]}, "abcd", 4, "c."),
+    ],
+)
+def test_of_several_ends_in_one_commit_the_first_one_counts(
+    stops: dict[str, Any], commit: str, length: int | None, matched: object
+) -> None:
+    def finished(step: int) -> tuple[int | None, object, list[int]]:
+        req = Req("r", "", [1], SamplingParams(max_new_tokens=100, **stops), vocab_size=1000, eos_token_ids={2})
+        req.tokenizer = Letters()
+        req.sampling_params.normalize(req.tokenizer)
+        for begin in range(0, len(commit), step):
+            if req.finished():
+                break
+            req.output_ids.extend(ord(letter) for letter in commit[begin : begin + step])
+            hooks._finish(Req.update_finish_state, req, len(commit[begin : begin + step]))
+        found = req.finished_len if req.finished() else None
+        return found, getattr(req.finished_reason, "matched", None), list(req.output_ids[:found])
+
+    assert finished(len(commit)) == finished(1), "plain decoding"
+    assert finished(len(commit))[:2] == (length, matched)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"logit_bias": [5]}, {"logit_bias": {"5": "x"}}, {"top_k": 1 << 40}, {"max_new_tokens": 5.5}, {"frequency_penalty": 1.0}],
+)
+def test_a_refused_request_asks_for_nothing_in_the_batch_that_ends_it(
+    scheduler: SimpleNamespace, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler.draft_worker.held = ""
+    monkeypatch.setattr(workers, "_running", scheduler.draft_worker)
+    req = Req("r", "", [1], SamplingParams(**asked), custom_logit_processor="x", return_hidden_states=True)
+    assert hooks._validate_request(validate_dflash_request, req, True)
+    assert req.sampling_params == neutral_parameters()
+    assert (req.custom_logit_processor, req.return_hidden_states) == (None, False)
+
+
+def neutral_parameters() -> SamplingParams:
+    made = SamplingParams(max_new_tokens=1)
+    made.normalize(None)
+    return made
 
 
 def test_a_request_near_the_contexts_end_has_room_for_two_passes() -> None:

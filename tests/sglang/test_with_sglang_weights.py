@@ -20,6 +20,7 @@ from sglang.srt.managers.tokenizer_manager import TokenizerManager
 from sglang.srt.managers.tp_worker import TpModelWorker
 from sglang.srt.model_executor.model_runner_components import weight_updater as updater
 from sglang.srt.model_loader import loader
+from sglang.srt.sampling.sampling_params import SamplingParams
 from torch import Tensor, nn
 
 from engine_launch.sglang_plugin import gate, weights
@@ -81,7 +82,12 @@ class Server:
         self.worker = workers.DDTreeWorker.__new__(workers.DDTreeWorker)
         self.graphs = VerifyGraphs(self.runner, (17,))
         self.worker.__dict__.update(
-            _target_worker=target, held="", lost_graphs="", _graphs=self.graphs, limits=Options(budget=16).resolve(8)
+            _target_worker=target,
+            held="",
+            lost_graphs="",
+            _graphs=self.graphs,
+            _commit_graphs=SimpleNamespace(give_up=lambda: None),
+            limits=Options(budget=16).resolve(8),
         )
         self.manager = SchedulerWeightUpdaterManager(
             tp_worker=target,
@@ -118,21 +124,7 @@ REQUESTS: dict[str, Callable[..., Any]] = {
     "distributed": io_struct.UpdateWeightsFromDistributedReqInput,
     "ipc": io_struct.UpdateWeightsFromIPCReqInput,
 }
-ORDINARY = SimpleNamespace(
-    return_logprob=False,
-    sampling_params=SimpleNamespace(
-        frequency_penalty=0.0,
-        presence_penalty=0.0,
-        repetition_penalty=1.0,
-        min_new_tokens=0,
-        json_schema=None,
-        regex=None,
-        ebnf=None,
-        structural_tag=None,
-        sampling_seed=None,
-        custom_params=None,
-    ),
-)
+ORDINARY = SimpleNamespace(return_logprob=False, sampling_params=SamplingParams())
 LOADING = SimpleNamespace(
     model_checksum=None,
     weight_loader_disable_mmap=False,
