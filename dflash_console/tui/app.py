@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import events
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
@@ -21,7 +22,7 @@ from . import messages
 from .clock import Clock
 from .escapes import EscapeFilter
 from .host_app import HostApp
-from .keymap import APP_BINDINGS, EDIT_ACTIONS, NUMBERS, PANES
+from .keymap import APP_BINDINGS, EDIT_ACTIONS, NUMBERS, OPERATIONS, PANES, editing_panes, key_names
 from .resources import STYLESHEET, themes_folder
 from .screens.dashboard import DashboardPane
 from .screens.pane import Pane
@@ -205,6 +206,20 @@ class ConsoleApp(HostApp):
         if action in ("apply", "discard"):
             return bool(self.model.change)
         return True
+
+    def on_key(self, event: events.Key) -> None:
+        """Say why a key that changes the server does nothing here. What a field takes as text does not come so far."""
+        state = self.model.state
+        if len(self.screen_stack) > 1 or (self.pane.edits and state is not None) or event.key in self.screen.active_bindings:
+            return
+        for binding in APP_BINDINGS:
+            if isinstance(binding, Binding) and binding.action in OPERATIONS and event.key in self.keys_of(binding).split(","):
+                said = f"{key_names(event.key)} ({binding.description})"
+                if state is None:
+                    said += " has nothing to work on: not connected to a host yet."
+                else:
+                    said += f" works on {editing_panes(self.keys_of)}, for the host that they show: {state.host}."
+                self.notify(said, severity="warning", markup=False)
 
     def action_apply(self) -> None:
         self.operations.propose(dict(self.model.change.values))

@@ -6,7 +6,7 @@ thing of the same letter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from textual.binding import Binding, BindingType
 
@@ -37,6 +37,13 @@ EDIT_ACTIONS = frozenset(
     }
 )
 """Actions that change the server or the change being put together."""
+
+
+EDITING_PANES = ("dashboard", "configure", "truth")
+"""The numbered screens on which these keys work: they show what is changed."""
+
+OPERATIONS = ("restart", "rollback", "stop")
+"""Actions whose keys say on the other screens why they do nothing there: whoever presses one expects the server to change."""
 
 
 def key_binding(identity: str, key: str, action: str, footer: str, tooltip: str) -> Binding:
@@ -117,6 +124,18 @@ def _shared_keys(keymap: Mapping[str, str]) -> tuple[str, ...]:
         for key, names in holders.items()
         if len(names) > 1
     )
+
+
+def editing_panes(keys_of: Callable[[Binding], str]) -> str:
+    """The screens on which settings are changed, with their keys: ``Dashboard (1), Configure (2) and Truth (3)``.
+
+    Args:
+        keys_of: the keys of a binding as they are now.
+    """
+    openers = {binding.action: binding for binding in APP_BINDINGS if isinstance(binding, Binding)}
+    keys = {pane: key_names(keys_of(openers[f"open_pane('{pane}')"])) for pane in EDITING_PANES}
+    names = [f"{PANES[pane]} ({key})" for pane, key in keys.items()]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def key_names(key: str) -> str:

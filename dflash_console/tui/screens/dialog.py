@@ -13,6 +13,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from ..keymap import key_names
 from ..widgets.key_line import KeyLine
 
 Result = TypeVar("Result")
@@ -45,6 +46,17 @@ class Dialog(ModalScreen[Result]):
     def has_parts(self) -> bool:
         """Whether its widgets are there; they never come where it was closed as it opened, and it is mounted all the same."""
         return bool(self.query(KeyLine))
+
+    def written_keys(self, *actions: str) -> str:
+        """The keys of these actions as they are bound, the user's keymap included, in words: ``n, enter or esc``."""
+        bound = self.active_bindings.items()
+        keys = [
+            key_names(key)
+            for action in actions
+            for key, active in bound
+            if active.node is self and active.binding.action == action
+        ]
+        return " or ".join(filter(None, (", ".join(keys[:-1]), *keys[-1:])))
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         """Close it with an answer; once. What was on its way meanwhile, a second enter for one, closes nothing else."""

@@ -39,7 +39,8 @@ class HostKeyScreen(UnaskedDialog[bool]):
             "   ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n\n",
             style="dim",
         )
-        text.append(f"y adds it to {asked.file} and connects.   n, enter or esc: nothing is sent to the host.")
+        text.append(f"{self.written_keys('accept')} adds it to {asked.file} and connects.   ")
+        text.append(f"{self.written_keys('refuse', 'leave')}: nothing is sent to the host.")
         yield Static(text, classes="question", markup=False)
 
     def action_accept(self) -> None:

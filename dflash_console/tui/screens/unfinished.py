@@ -26,8 +26,11 @@ class UnfinishedScreen(UnaskedDialog[Control]):
         self._sentence = sentence
 
     def compose_body(self) -> ComposeResult:
-        words = f"{self._sentence}.\n\nenter goes on and confirms it   u restores what was before   esc decides later"
-        yield Static(Text(words), classes="question")
+        ways = (("resume", "goes on and confirms it"), ("undo", "restores what was before"), ("leave", "decides later"))
+        keys = {action: self.written_keys(action) for action, _ in ways}
+        column = max(map(len, keys.values()))
+        lines = "\n".join(f"{keys[action]:<{column}}  {does}" for action, does in ways)
+        yield Static(Text(f"{self._sentence}.\n\n{lines}"), classes="question")
 
     def action_resume(self) -> None:
         self.dismiss(Control.RESUME)
