@@ -30,6 +30,10 @@ class Rate:
     def text(self) -> str:
         return f"{self.tok_s:.0f} tok/s" + (f" at commit length {self.commit:.2f}" if self.commit else "")
 
+    def round_ms(self, at_once: int) -> float:
+        """Milliseconds from one round of a request to its next, with so many requests at once."""
+        return 1000 * at_once * self.commit / self.tok_s
+
 
 def rate(client: Client, prompts: Sequence[Prompt], tokens: int, at_once: int, repeats: int = 3) -> Rate:
     """Run ``prompts`` once to warm up (prefixes cached after it, so that decoding is what counts), then ``repeats`` times."""
@@ -52,8 +56,11 @@ def run(context: Context) -> Findings:
     checks: list[Check] = []
     data: dict[str, Json] = {}
     repeats = 3 if context.scale >= 1 else 1
-    for at_once, count in ((1, 12), (8, 32), (32, 64)):
+    # In bf16 the chain's text, and with it its commit length, is another one at every start: over 12 prompts it came to 2.96 and to
+    # 3.37. So where requests run one by one, more of them are compared than the best setting is looked for with.
+    for at_once, count, seeking in ((1, 36, 12), (8, 32, 32), (32, 64, 64)):
         prompts = all_prompts[: max(at_once, context.share_of(count, 4))]
+        few = prompts[: max(at_once, context.share_of(seeking, 4))]
         base, line = rate(plain, prompts, tokens, at_once, repeats), rate(chain, prompts, tokens, at_once, repeats)
         best: tuple[str, Rate] | None = None
         cells: list[dict[str, Json]] = []
@@ -61,7 +68,7 @@ def run(context: Context) -> Findings:
             for topk in TOPKS:
                 tree.set_state(speculative_ddtree_budget=budget, speculative_ddtree_topk=topk)
                 # One pass finds the best setting, which is then measured as the others were.
-                one = rate(tree, prompts, tokens, at_once, 1)
+                one = rate(tree, few, tokens, at_once, 1)
                 cells.append(
                     {"budget": budget, "topk": topk, "tok_s": round(one.tok_s, 1), "commit_length": round(one.commit, 3)}
                 )
@@ -77,13 +84,16 @@ def run(context: Context) -> Findings:
         top = rate(tree, prompts, tokens, at_once, repeats)
         ratio = top.tok_s / line.tok_s
         name = f"decode tok/s at batch {at_once}, best setting (budget {budget}, top-k {topk}), against stock DFLASH"
-        said = f"{ratio:.2f} ×: {top.text}; chain {line.text}; plain {base.text}"
+        said = f"{ratio:.2f} ×: {top.text}; chain {line.text}; plain {base.text}; "
+        said += f"a round {top.round_ms(at_once):.2f} ms, the chain's {line.round_ms(at_once):.2f}"
         checks.append(judged(name, "≥ 1.0 ×", said, ratio >= 1) if at_once == 1 else shown(name, said))
         data[f"batch_{at_once}"] = {
             "cells": cells,
             "plain_tok_s": base.tok_s,
             "chain_tok_s": line.tok_s,
             "chain_commit": line.commit,
+            "chain_round_ms": line.round_ms(at_once),
+            "best_round_ms": top.round_ms(at_once),
             "best_tok_s": top.tok_s,
         }
     checks.append(commits(tree, chain, all_prompts, tokens))
