@@ -45,6 +45,8 @@ class HostApp(ChangingApp):
         self._drift_evidence: tuple[object, ...] = ()
         self._invocation: str | None = None
         self.plots_loaded = False
+        self.own_units: set[str] = set()
+        """Units of this machine with the embedded engine that were shown: what is told about when the console is left."""
 
     def get_driver_class(self) -> type[Driver]:
         from textual.drivers.linux_driver import LinuxDriver
@@ -115,6 +117,8 @@ class HostApp(ChangingApp):
         if self._late(message):
             return
         first = self.model.state is None
+        if message.state.embedded:
+            self.own_units.add(message.state.unit)
         self.model.take_state(message.state, self.clock.wall())
         if first:
             self.refresh_bindings()

@@ -49,6 +49,12 @@ def run_console(look: FirstLook, load: LoadConfig, paths: Paths, *, host: str | 
 
     app = ConsoleApp(connect, settings, host=host or "")
     app.run()
+    if app.own_units:
+        from ..session import EMBEDDED_UNIT
+        from .left_running import left_running
+
+        for sentence in asyncio.run(left_running(paths, app.own_units, default=EMBEDDED_UNIT)):
+            print(sentence)
     if app.failure:
         print(app.failure, file=sys.stderr)
     return app.return_code or 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dflash_console.tui.screens.dialog import ScrollText
@@ -125,3 +127,11 @@ async def test_q_leaves_and_closes_the_host(make_app: MakeApp) -> None:
     async with running(app) as pilot:
         await pilot.press("q")
     assert link.closed
+    assert app.own_units == {"ddtree-embedded"}, "what is told to run on"
+
+
+async def test_a_server_that_is_not_the_consoles_own_is_none_of_its_engines(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(replace(state(), host="gpu-a", embedded=False)))
+    async with running(app) as pilot:
+        await pilot.press("q")
+    assert not app.own_units
