@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from .evidence.gpu import GpuRow
 from .evidence.gpu_faults import GpuFault, Grade, row_faults
@@ -57,6 +58,27 @@ class GpuReport:
         return tuple(sorted(found, key=lambda fault: fault.grade is not Grade.BAD))
 
     @property
+    def findings(self) -> tuple[GpuFault, ...]:
+        """The same, one sentence for what several GPUs have alike (``GPUs 0–7 are split by MIG``)."""
+        found = list(self.remarks)
+        for fault, indices in self._alike().items():
+            words = f"GPUs {_numbers(indices)}{fault.together}" if len(indices) > 1 else fault.words
+            found.append(replace(fault, words=words))
+        return tuple(sorted(found, key=lambda fault: fault.grade is not Grade.BAD))
+
+    def _alike(self) -> dict[GpuFault, list[int]]:
+        """One fault of each kind, in the order of the GPUs, with the numbers of those that have it."""
+        first: dict[tuple[Grade, str], GpuFault] = {}
+        having: dict[GpuFault, list[int]] = {}
+        for line in self.lines:
+            for fault in line.faults:
+                same = fault
+                if fault.together and line.row.index is not None:
+                    same = first.setdefault((fault.grade, fault.together), fault)
+                having.setdefault(same, []).append(-1 if line.row.index is None else line.row.index)
+        return having
+
+    @property
     def faulty(self) -> int:
         """GPUs that want a look."""
         return sum(bool(line.faults) for line in self.lines)
@@ -95,7 +117,8 @@ def gpu_report(state: HostState) -> GpuReport:
         lines.append(GpuLine(row, here, tuple(faults)))
     known = {row.uuid for row in rows}
     elsewhere = [holder for holder in strangers if holder.process.gpu_uuid not in known]
-    return GpuReport(tuple(lines), ranks, (*_missing(rows, ranks, asked), *_stranger(elsewhere, "a part of a GPU")))
+    remarks = (*_missing(rows, ranks, asked), *_stranger(elsewhere, "a part of a GPU"), *_processes_unread(state))
+    return GpuReport(tuple(lines), ranks, remarks)
 
 
 def asked_ranks(state: HostState) -> int | None:
@@ -149,7 +172,29 @@ def _gpus_without_rank(rows: tuple[GpuRow, ...], holders: tuple[GpuHolder, ...],
 
 
 def _no_rank(row: GpuRow) -> GpuFault:
-    return GpuFault(Grade.BAD, "no rank", f"{row.called} has no rank of the server's, the others have one each")
+    words = "no rank of the server's, the others have one each"
+    return GpuFault(Grade.BAD, "no rank", f"{row.called} has {words}", f" have {words}")
+
+
+def _numbers(indices: Sequence[int]) -> str:
+    """``0–3, 5, 7``."""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    parts = (str(run[0]) if len(run) == 1 else f"{run[0]}{'–' if len(run) > 2 else ', '}{run[-1]}" for run in runs)
+    return ", ".join(parts)
+
+
+def _processes_unread(state: HostState) -> list[GpuFault]:
+    """What is known of the processes stays from the last time, and is not taken for news."""
+    why = state.problems.get("gpu processes", "")
+    if state.gpu_holders is None or not (why or "gpus" in state.problems):
+        return []
+    words = "which processes hold GPU memory cannot be read now, and what is shown of them is old"
+    return [GpuFault(Grade.CAUTION, "processes old", f"{words}: {why}" if why else words)]
 
 
 def _strangers(holders: tuple[GpuHolder, ...]) -> list[GpuHolder]:

@@ -110,7 +110,7 @@ def judge_gpus(state: HostState) -> Check:
     holders = state.gpu_holders.value if state.gpu_holders is not None else ()
     # Of a server that does not run, nobody's processes are to be there: then an unseen one is a leftover.
     left = [] if any(holder.ours for holder in holders) else [holder.words for holder in holders if holder.owner is Owner.UNKNOWN]
-    said = [fault.words for fault in report.faults]
+    said = [fault.words for fault in report.findings]
     if left:
         said.append(f"GPU memory is held by processes that are not known to be this unit's: {_listed(left)}")
     if said:

@@ -61,7 +61,7 @@ def print_gpus(output: Output, state: HostState) -> None:
     output.line(_headline(report), Tone.STRONG)
     rows = [_cells(line) for line in report.lines]
     output.table(rows, header=["gpu", "", "use", "memory", "power", "temp", "on it"])
-    faults = [[Cell(fault.grade.value, _TONES[fault.grade]), Cell(fault.words, _TONES[fault.grade])] for fault in report.faults]
+    faults = [[Cell(fault.grade.value, _TONES[fault.grade]), Cell(fault.words, _TONES[fault.grade])] for fault in report.findings]
     output.table(faults, wrap=True)
 
 

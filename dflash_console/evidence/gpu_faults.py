@@ -29,11 +29,17 @@ class GpuFault:
     """At most nine characters, for a column."""
     words: str
     """A sentence: what it is, and what to do."""
+    together: str = ""
+    """The sentence for several GPUs that have it, without their names before it; empty where each needs its own."""
 
 
 def row_faults(row: GpuRow) -> tuple[GpuFault, ...]:
     """What the driver itself says of one GPU, gravest first."""
     return tuple(_faults(row))
+
+
+_REBOOT = "The kernel's log has the XID (dmesg); it takes a reboot of the host"
+_PARTS = "a rank that counts on the whole GPU gets a part"
 
 
 def _faults(row: GpuRow) -> Iterator[GpuFault]:
@@ -43,7 +49,8 @@ def _faults(row: GpuRow) -> Iterator[GpuFault]:
         yield GpuFault(
             Grade.BAD,
             "lost",
-            f"{row.called}{where} cannot be reached: {why}. The kernel's log has the XID (dmesg); it takes a reboot of the host",
+            f"{row.called}{where} cannot be reached: {why}. {_REBOOT}",
+            f" cannot be reached: {why}. {_REBOOT}",
         )
         return
     if row.needs_reset:
@@ -65,15 +72,18 @@ def _faults(row: GpuRow) -> Iterator[GpuFault]:
             Grade.CAUTION,
             "slowed" if row.temperature is None else f"slow {row.temperature:.0f}°",
             f"{row.called} is slowed down ({why}), as is each rank that works with it: check cooling and power",
+            f" are slowed down ({', '.join(row.slowed)}), as is each rank that works with them: check cooling and power",
         )
     if row.mig:
         yield GpuFault(
             Grade.CAUTION,
             "MIG",
-            f"{row.called} is split by MIG: a rank that counts on the whole GPU gets a part, and its utilisation is not reported",
+            f"{row.called} is split by MIG: {_PARTS}, and its utilisation is not reported",
+            f" are split by MIG: {_PARTS}, and their utilisation is not reported",
         )
     if row.note and NEEDS_RESET not in row.note and LOST not in row.note:
-        yield GpuFault(Grade.CAUTION, "error", f"{row.called}: the driver does not tell {_told(row.note)}")
+        said = f": the driver does not tell {_told(row.note)}"
+        yield GpuFault(Grade.CAUTION, "error", row.called + said, said)
 
 
 def _short(word: str, number: int) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 from collections.abc import Sequence
 
 from engine_launch.spec.nvidia_smi import REFUSED
@@ -17,6 +19,10 @@ from .transport import Completed, HostError, HostUnreachable, Transport
 
 TIMEOUT_S = 10.0
 """A driver that has lost a GPU can let the tool hang for ever; a healthy one answers within a second or two."""
+
+
+NOT_EXECUTABLE = 126
+"""A shell's exit status for a program that is there and cannot be run."""
 
 
 class NoGpuTool(HostError):
@@ -88,16 +94,25 @@ async def _ask(transport: Transport, query: str) -> str:
         raise
     except HostError as error:
         if "could not be started" in str(error):
+            reason = str(error).rpartition(": ")[2]
+            if reason != os.strerror(errno.ENOENT):
+                raise _not_executable(transport, reason) from None
             raise NoGpuTool(f"there is no nvidia-smi on {transport.name}, so nothing is known of GPUs") from None
         raise HostError(f"{error}; the GPU driver may hang (dmesg tells)") from None
     if done.status == 127:
         raise NoGpuTool(f"there is no nvidia-smi on {transport.name}, so nothing is known of GPUs")
     said = done.stdout.decode("utf-8", "replace")
+    if done.status == NOT_EXECUTABLE:
+        raise _not_executable(transport, _first_line(done, said))
     if not done.ok and REFUSED in said:
         raise _Refused(f"nvidia-smi on {transport.name} failed: {_first_line(done, said)}")
     if not done.ok and not _has_rows(said):
         raise HostError(f"nvidia-smi on {transport.name} failed: {_first_line(done, said)}")
     return said
+
+
+def _not_executable(transport: Transport, reason: str) -> HostError:
+    return HostError(f"nvidia-smi on {transport.name} cannot be executed ({reason}), so nothing is known of GPUs")
 
 
 def _has_rows(said: str) -> bool:

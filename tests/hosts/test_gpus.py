@@ -116,6 +116,16 @@ async def test_a_host_without_the_tool_and_a_host_without_a_gpu_are_two_things(t
     assert await read_gpus(LocalTransport()) == ()
 
 
+async def test_a_tool_that_may_not_be_executed_is_there_and_the_reason_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n", encoding="utf-8")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostError, match=r"nvidia-smi on this machine cannot be executed \(Permission denied\)") as told:
+        await read_gpus(LocalTransport())
+    assert not isinstance(told.value, NoGpuTool)
+
+
 async def test_a_failure_is_told_in_the_tools_own_words(tool: Tool) -> None:
     tool.does("echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9")
     with pytest.raises(HostError, match="could not communicate with the NVIDIA driver"):

@@ -193,3 +193,45 @@ def test_memory_of_unlike_gpus_is_not_called_one_size() -> None:
     rows = (*gpus("one-h200"), replace(gpus("one-h200")[0], index=1, name="NVIDIA H100", memory_total=81559.0))
     report = gpu_report(replace(seen(), gpus=Aged(rows, 0.0)))
     assert (report.memory_each, report.kinds) == (None, "1 × NVIDIA H200, 1 × NVIDIA H100")
+
+
+def alike(**trouble: object) -> HostState:
+    """Eight GPUs that all have the same trouble."""
+    rows = tuple(replace(row, **trouble) for row in gpus("eight-load"))  # type: ignore[arg-type]
+    return replace(seen(), gpus=Aged(rows, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "sentence"),
+    [
+        ({"mig": True}, "GPUs 0–7 are split by MIG: a rank that counts on the whole GPU gets a part"),
+        ({"note": "power: Unknown Error"}, "GPUs 0–7: the driver does not tell power (Unknown Error)"),
+        ({"slowed": ("hardware power brake",)}, "GPUs 0–7 are slowed down (hardware power brake), as is each rank"),
+        ({"lost": "Unknown Error"}, "GPUs 0–7 cannot be reached: Unknown Error."),
+    ],
+)
+def test_what_all_gpus_have_alike_is_one_sentence_that_names_them(trouble: dict[str, object], sentence: str) -> None:
+    found = alike(**trouble)
+    (finding,) = [finding for finding in gpu_report(found).findings if finding.words.startswith("GPU")]
+    assert finding.words.startswith(sentence)
+    assert judge_gpus(found).message.count(sentence) == 1
+    assert sentence in printed(found)
+    assert len(gpu_report(found).faults) >= 8, "each row has its mark"
+
+
+def test_only_those_that_have_it_are_named() -> None:
+    rows = tuple(replace(row, mig=row.index in (0, 1, 2, 5, 7)) for row in gpus("eight-load"))
+    (finding,) = gpu_report(replace(seen(), gpus=Aged(rows, 0.0))).findings
+    assert finding.words.startswith("GPUs 0–2, 5, 7 are split by MIG")
+
+
+def test_processes_that_cannot_be_read_any_more_are_called_old() -> None:
+    hangs = "nvidia-smi did not end within 10 s; the GPU driver may hang (dmesg tells)"
+    found = replace(seen(), problems={"gpu processes": hangs})
+    (finding,) = gpu_report(found).findings
+    assert finding.short == "processes old"
+    assert finding.words.endswith(f"what is shown of them is old: {hangs}")
+    assert "what is shown of them is old" in printed(found)
+    assert gpu_report(replace(found, gpu_holders=None)).findings == ()
+    (finding,) = gpu_report(replace(found, problems={"gpus": hangs})).findings
+    assert finding.words.endswith("what is shown of them is old"), "the reason stands beside the GPUs"

@@ -92,7 +92,7 @@ class GpuPanel(Panel):
     def _sentences(self, width: int, room: int) -> list[Text]:
         """What is wrong, in sentences, in the rows that are left; the last one says where it was cut."""
         said = [(f"✗ {self._problem}", self.colour(_COLOURS["BAD"]))] if self._problem else []
-        faults = self._report.faults if self._report is not None else ()
+        faults = self._report.findings if self._report is not None else ()
         said += [(f"{fault.grade.value} {fault.words}", self.colour(_COLOURS[fault.grade.name])) for fault in faults]
         # A figure and its degree stay on one line.
         said = [(words.replace(" °", "\u00a0°"), style) for words, style in said]
