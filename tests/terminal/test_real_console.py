@@ -43,7 +43,9 @@ def plotted(screen: str) -> int:
 
 
 def test_open_prompt_watch_change_and_confirm(home: Path) -> None:
-    with Terminal(home, CONSOLE, environment=environment(home)) as terminal:
+    # A shell that stays, for what is printed when the screens are gone.
+    stays = ("sh", "-c", '"$@"; exec sleep 600', "sh", *CONSOLE)
+    with Terminal(home, stays, environment=environment(home)) as terminal:
         terminal.wait_for("1 Dashboard", 30)
         terminal.wait_for("a small model on this CPU", 30)
         terminal.wait(lambda shown: "● running" in shown and "✓ confirmed" in shown, "a confirmed engine", PATIENCE)
@@ -85,6 +87,7 @@ def test_open_prompt_watch_change_and_confirm(home: Path) -> None:
         terminal.press("4", "c")
         terminal.wait_for("Initialized DDTREE draft runner")
         terminal.press("q")
+        terminal.wait_for("runs on. This stops it: ")
 
 
 def test_the_screens_fit_small_and_large_terminals(home: Path) -> None:
