@@ -8,8 +8,10 @@ Both spellings still mean the block on the command line, as for DFLASH.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from engine_launch.sglang_plugin import gate
@@ -50,6 +52,9 @@ def settle(server_args: Any) -> Limits:
         problem = ring_refusal(server_args)
         if problem:
             raise ValueError(problem)
+    problem = _preferred_refusal(server_args.preferred_sampling_params, limits)
+    if problem:
+        raise ValueError(problem)
     server_args.speculative_dflash_block_size = limits.block
     server_args.speculative_num_draft_tokens = limits.max_width
     version = gate.sglang_version()
@@ -77,6 +82,21 @@ def _in_our_name(logger_name: str) -> Iterator[None]:
         raise ValueError(str(error).replace("DFLASH", "DDTREE")) from None
     finally:
         logger.removeFilter(rename)
+
+
+def _preferred_refusal(preferred: str | dict[str, Any] | None, limits: Limits) -> str:
+    """Why no request could be served with ``--preferred-sampling-params``, the warm-up's own included; or an empty text."""
+    from sglang.srt.sampling.sampling_params import SamplingParams
+
+    from engine_launch.sglang_plugin.scheduler_hooks import request_refusal
+
+    try:
+        given = json.loads(preferred) if isinstance(preferred, str) else preferred
+        params = SamplingParams(**(given or {}))
+    except (TypeError, ValueError):  # SGLang says so itself
+        return ""
+    problem = request_refusal(SimpleNamespace(return_logprob=False, sampling_params=params), limits)
+    return f"--preferred-sampling-params would have every request refused. {problem}" if problem else ""
 
 
 def block_of(server_args: Any) -> int:

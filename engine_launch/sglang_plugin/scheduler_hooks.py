@@ -161,8 +161,8 @@ def request_refusal(req: Any, limits: Any) -> str | None:
         if value != neutral:
             return (
                 f"DDTREE speculative decoding does not support {name} (it is {value}): it depends on the path through the tree. "
-                "Leave it out; if the request has none, it comes from the model's generation_config.json: then start the server "
-                "with --sampling-defaults openai."
+                "Leave it out; if the request has none, it comes from --preferred-sampling-params, or from the model's "
+                "generation_config.json: then start the server with --sampling-defaults openai."
             )
     if any((params.json_schema, params.regex, params.ebnf, params.structural_tag)) or getattr(req, "grammar", None):
         return "DDTREE speculative decoding does not support grammars (json_schema, regex, ebnf, structural_tag)."

@@ -95,6 +95,8 @@ REFUSED = (
     (("--speculative-num-draft-tokens", "16", "--speculative-dflash-block-size", "8"), "For DDTREE they must match"),
     (("--attn-cp-size", "2", "--tp-size", "2"), "--attn-cp-size"),
     (("--ddtree-self-test", "--tokenizer-worker-num", "2"), "--tokenizer-worker-num above 1"),
+    (("--preferred-sampling-params", '{"repetition_penalty": 1.1}'), "--preferred-sampling-params would have every request"),
+    (("--kv-canary", "log"), "--kv-canary (it does not know"),
     (("--speculative-ddtree-draft-pool", "ring"), "ring needs --speculative-draft-window-size"),
 )
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -102,6 +104,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "chain with a tree's flag": ("--speculative-algorithm", "DFLASH", "--speculative-ddtree-budget", "16"),
     "n-grams with a window": ("--speculative-algorithm", "NGRAM", "--speculative-draft-window-size", "512"),
     **{words: (*DDTREE, *flags) for flags, words in REFUSED},
+    "preferred": (*DDTREE, "--preferred-sampling-params", '{"temperature": 0.5}'),
     "tree with another's flags": (*DDTREE, "--speculative-num-steps", "3", "--enable-mixed-chunk"),
     "tree": ("--speculative-algorithm", "ddtree", "--speculative-ddtree-budget", "16", "--speculative-draft-window-size", "512"),
 }
@@ -178,6 +181,10 @@ def test_flags_of_the_tree_without_ddtree_are_a_warning(said: dict[str, dict[str
 @pytest.mark.parametrize("words", [words for _, words in REFUSED])
 def test_what_cannot_run_is_refused_at_the_start(said: dict[str, dict[str, Any]], words: str) -> None:
     assert words in said[words]["error"]
+
+
+def test_preferred_parameters_that_trees_serve_are_taken(said: dict[str, dict[str, Any]]) -> None:
+    assert said["preferred"]["error"] == ""
 
 
 def test_an_engine_without_a_command_line_reports_as_a_server_does(models: tuple[Path, Path]) -> None:
