@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TextIO
 
-from engine_launch.spec.wrapping import under_itself
-
 from ..evidence.terminal_text import strip_escapes
 from .outcome import CommandError
 
@@ -145,6 +143,9 @@ class Output:
             ]
             texts = [last.text]
             if room is not None and len(row) == len(widths) and width(last.text) > room:
+                # Only here: the first paint of the screens waits for nothing that it does not show.
+                from engine_launch.spec.wrapping import under_itself
+
                 texts = under_itself(last.text, room)
             parts.append(f"\n{' ' * edge}".join(self.paint(text, last.tone) for text in texts))
             lines.append(" " * indent + BETWEEN.join(parts).rstrip() + "\n")
