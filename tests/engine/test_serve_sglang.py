@@ -160,6 +160,7 @@ def test_a_drafter_without_its_weights_is_refused(tmp_path: Path, weights: bytes
     if weights is not None:
         file.write_bytes(weights)
     assert words in drafter_problem(folder)
+    assert words in drafter_problem(folder, "--model-path=org/model", "--speculative-algorithm=DFLASH")
     assert drafter_problem(folder, "--speculative-draft-load-format", "dummy") == ""
     assert drafter_problem(folder, "--load-format=dummy") == ""
     assert drafter_problem(folder, "--load-format=auto", "--speculative-draft-load-format=dummy") == ""
