@@ -95,8 +95,9 @@ def _window(case: Case) -> Iterator[Finding]:
             return
     if drafter is not None and drafter.sliding_window is not None and drafter.sliding_layers and window > drafter.sliding_window:
         said = (
-            f"window {window} is wider than the {drafter.sliding_window} tokens that {drafter.sliding_layers} of "
-            f"{drafter.num_layers} drafter layers were trained with: only the other layers gain from it"
+            f"a compact draft cache of {window} is wider than the {drafter.sliding_window} tokens that "
+            f"{drafter.sliding_layers} of {drafter.num_layers} drafter layers were trained with: "
+            "only the other layers gain from it"
         )
         yield Finding.info("window_beyond_trained", said, "draft_window")
     log = case.state.log
@@ -238,7 +239,7 @@ def _undo(case: Case) -> Iterator[Finding]:
 
 
 def _memory(case: Case) -> Iterator[Finding]:
-    """A draft window on SGLang's own pool, which has a row for every token whatever the window is."""
+    """A compact draft cache on SGLang's own pool, which has a row for every token whatever the cache's size is."""
     if case.state.server is None or "draft_window" not in case.change.settings or "draft_window" in case.hot_refusals:
         return
     window, algorithm = case.wanted.value("draft_window"), case.wanted.value("algorithm")
@@ -246,14 +247,14 @@ def _memory(case: Case) -> Iterator[Finding]:
     command = case.command if case.restart else started_command(case.state)
     if not isinstance(window, int) or pool_of(case.state, command, algorithm) is not DraftPool.STOCK:
         return
-    said = "SGLang's pool: the window bounds the drafter's attention, its memory is not freed"
+    said = "SGLang's pool: the compact draft cache bounds the drafter's attention, its memory is not freed"
     if (kept := kept_beyond(case.wanted, case.survey, window)) is not None:
         beyond, context = kept
         if beyond == 0:
             return
         said += f": {size(beyond)} for a request of {context:,} tokens stay allocated"
     if algorithm == DDTREE:
-        said += f". A start with {POOL_FLAG} ring has room for the window alone"
+        said += f". A start with {POOL_FLAG} ring has room for that cache alone"
     yield Finding.info("memory_not_freed", said, "draft_window")
 
 

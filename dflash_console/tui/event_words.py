@@ -58,7 +58,7 @@ def event_words(log: StartLog) -> tuple[EventWords, ...]:
 
 
 def _old(name: str, value: str) -> str:
-    return mark_words(name, value).split(" ", 1)[1]
+    return mark_words(name, value).rsplit(" ", 1)[1]
 
 
 def _phase_tone(mark: PhaseMark) -> str:
@@ -88,7 +88,7 @@ def _phase_words(mark: PhaseMark, started: float | None, values: Mapping[str, Lo
 
 
 _SHOWN = (
-    ("draft_window_size", "window"),
+    ("draft_window_size", "compact draft cache"),
     ("layers_window", "layers' window"),
     ("tree_budget", "budget"),
     ("tree_topk", "top-k"),
@@ -96,8 +96,13 @@ _SHOWN = (
 
 
 def confirmed_words(values: Mapping[str, LogValue]) -> str:
-    """``window 512, layers' window 512, budget 8, top-k 4, compact cache on`` from a confirmation line's values."""
+    """``compact draft cache 512, layers' window 512, budget 8, top-k 4`` from a confirmation line's values."""
     parts = [f"{title} {'off' if values[key].text == 'None' else values[key].text}" for key, title in _SHOWN if key in values]
     if "compact_cache" in values:
-        parts.append(f"compact cache {'on' if values['compact_cache'].text == 'True' else 'off'}")
+        on, size = values["compact_cache"].text == "True", values.get("draft_window_size")
+        if size is None:
+            parts.insert(0, f"compact draft cache {'on' if on else 'off'}")
+        elif on is (size.text in ("None", "0")):
+            # A line that contradicts itself is shown as it is.
+            parts.insert(1, f"in use {'on' if on else 'off'}")
     return ", ".join(parts) or "started"

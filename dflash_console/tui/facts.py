@@ -10,7 +10,7 @@ from ..evidence.reading import Known, Reading
 from ..formats import age, duration
 from ..hosts.service import RunState
 from ..hosts.transport import Link, LinkStatus
-from ..knobs import KNOBS, OFF, PLAIN, Value, find_knob, show_value
+from ..knobs import KNOBS, PLAIN, Value, find_knob, show_value
 
 if TYPE_CHECKING:
     from ..evidence.engine_log import StartLog
@@ -214,10 +214,7 @@ def setting_words(state: HostState) -> tuple[tuple[str, str], ...]:
         return (("", "plain decoding"),)
     if algorithm.known is not Known.VALUE or algorithm.value == "DDTREE":
         words += [("budget", _word(values["tree_budget"])), ("top-k", _word(values["tree_topk"]))]
-    window = values["draft_window"]
-    on = window.known is Known.VALUE and window.value != OFF
-    words.append(("window", _word(window)))
-    words.append(("compact", "on" if on else "off" if window.known is Known.VALUE else "?"))
+    words.append(("compact draft cache", _word(values["draft_window"])))
     return tuple(words)
 
 

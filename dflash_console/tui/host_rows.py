@@ -80,7 +80,7 @@ def _age(state: HostState, now: float) -> str:
 
 def short_settings(settings: tuple[tuple[str, str], ...]) -> str:
     """``DDTREE b8 k4 w2048``: the header's settings where there is little room."""
-    letters = {"budget": "b", "top-k": "k", "window": "w"}
+    letters = {"budget": "b", "top-k": "k", "compact draft cache": "w"}
     words = []
     for name, value in settings:
         if not name:

@@ -57,17 +57,20 @@ def key_binding(identity: str, key: str, action: str, footer: str, tooltip: str)
     return Binding(key, action, footer or tooltip, show=bool(footer), id=identity, tooltip=tooltip)
 
 
+_CACHE = "compact draft cache"
+"""Three keys stand under this name in the last line: on or off, and the steps of its size."""
+
 APP_BINDINGS: list[BindingType] = [
     *(
         key_binding(f"screen.{pane}", str(NUMBERS[pane]), f"open_pane('{pane}')", "", f"open {title}")
         for pane, title in PANES.items()
     ),
-    key_binding("change.window", "w", "toggle_window", "window", "compact draft cache on or off"),
+    key_binding("change.window", "w", "toggle_window", _CACHE, "compact draft cache on or off"),
     key_binding(
-        "change.window_smaller", "left_square_bracket", "step('draft_window', -1)", "size", "compact draft cache: a step smaller"
+        "change.window_smaller", "left_square_bracket", "step('draft_window', -1)", _CACHE, "compact draft cache: a step smaller"
     ),
     key_binding(
-        "change.window_larger", "right_square_bracket", "step('draft_window', 1)", "size", "compact draft cache: a step larger"
+        "change.window_larger", "right_square_bracket", "step('draft_window', 1)", _CACHE, "compact draft cache: a step larger"
     ),
     key_binding(
         "change.layers_window", "W", "toggle_layers_window", "layers", "the drafter layers' own window: as trained, or off"

@@ -135,7 +135,7 @@ def start_of(invocation: str) -> str:
 _SHORT = {
     "speculative_ddtree_budget": "budget",
     "speculative_ddtree_topk": "top-k",
-    "speculative_draft_window_size": "window",
+    "speculative_draft_window_size": "compact draft cache",
     "speculation": "speculation",
 }
 

@@ -7,7 +7,7 @@ plot at a time, so the figure is cleared and filled anew for each drawing: about
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -105,10 +105,16 @@ def draw(spec: PlotSpec, colours: PlotColours, width: int, height: int) -> list[
         # After the curve, which would write over it.
         label = plotext.colorize(spec.baseline_label).fill(pixel(foreground=colours.baseline, background="default"))
         figure.draw(figure.text(spec.end, spec.baseline, label, alignment="right"))
-    for mark, place in _label_places(together(visible, (spec.end - spec.start) / width), spec, width):
+    named = [replace(mark, label=brief_label(mark.label, width)) for mark in visible]
+    for mark, place in _label_places(together(named, (spec.end - spec.start) / width), spec, width):
         style = pixel(foreground=colours.mark, background="default")
         figure.draw(figure.text(mark.at, top, plotext.colorize(mark.label).fill(style), alignment=place))
     return [from_ansi(row) for row in figure.build().string().split("\n")[:height]]
+
+
+def brief_label(label: str, width: int) -> str:
+    """A mark's words in a plot of ``width`` cells: where there is little room, a long name is cut to its last words."""
+    return label.replace("compact draft cache", "draft cache") if width < 60 else label
 
 
 def together(marks: list[Mark], seconds: float) -> list[Mark]:

@@ -73,8 +73,13 @@ def choose_profile(app: ConsoleApp) -> None:
 
 
 def words(settings: Mapping[str, Value]) -> str:
-    """``algorithm DDTREE, window off, budget 8``."""
+    """``algorithm DDTREE, compact draft cache off, budget 8``."""
     return ", ".join(f"{_SHORT.get(name, name)} {show_value(value)}" for name, value in settings.items())
 
 
-_SHORT = {"draft_window": "window", "layers_window": "layers' window", "tree_budget": "budget", "tree_topk": "top-k"}
+_SHORT = {
+    "draft_window": "compact draft cache",
+    "layers_window": "layers' window",
+    "tree_budget": "budget",
+    "tree_topk": "top-k",
+}

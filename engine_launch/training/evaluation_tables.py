@@ -102,7 +102,7 @@ class Tables:
         return f"{caption}\n\n{by_length(('held-out set', ''), rows)}"
 
     def by_window(self) -> str:
-        head = ("layers' window", "compact cache", *(f"`{name.value}`" for name in self._sets))
+        head = ("layers' window", "compact draft cache", *(f"`{name.value}`" for name in self._sets))
         rows = [
             (
                 *words(w),

@@ -80,7 +80,7 @@ def test_open_prompt_watch_change_and_confirm(home: Path) -> None:
         assert "✓ restart" in shown
         assert re.search(r"← line \d+ of this start", shown)
         terminal.press("Escape")
-        terminal.wait(lambda shown: "window 512 · compact on" in shown, "the window in the header")
+        terminal.wait(lambda shown: "compact draft cache 512" in shown, "the compact draft cache in the header")
 
         terminal.press("3")
         terminal.wait_for("trained")

@@ -77,7 +77,7 @@ def test_open_a_host_accept_its_key_change_the_window_and_see_it_confirmed(
         terminal.press("Enter")
         terminal.wait(lambda shown: re.search(r"│\s+✓ confirmed", shown) is not None, "the restart confirmed", PATIENCE)
         terminal.press("Escape")
-        terminal.wait(lambda shown: "window 512 · compact on" in shown, "the window in the header")
+        terminal.wait(lambda shown: "compact draft cache 512" in shown, "the compact draft cache in the header")
         assert b"--speculative-draft-window-size 512" in host.exec("systemctl", "show", "-p", "ExecStart", unit).stdout
 
         terminal.press("!")

@@ -36,7 +36,7 @@ async def test_the_header_names_host_unit_state_settings_and_verdict(make_app: M
         first, second = header(app).split("\n")
         assert "embedded ▸ ddtree-embedded ▸ ● running 2m 14s" in first
         assert first.rstrip().endswith("now")
-        assert "DDTREE · budget 8 · top-k 4 · window off · compact off" in second
+        assert "DDTREE · budget 8 · top-k 4 · compact draft cache off" in second
         assert "a small model on this CPU" in second
         assert second.rstrip().endswith("✓ confirmed")
 
@@ -242,7 +242,7 @@ async def test_panels_show_histogram_requests_and_events(make_app: MakeApp) -> N
         assert "4.30 MB" in requests
         events = app.query_one(EventPanel).text
         assert "✓ ready after 7 s" in events
-        assert "window off" in events
+        assert "compact draft cache off" in " ".join(events.split())
 
 
 async def test_a_rounds_time_and_its_parts_are_shown_where_the_engine_measures_them(make_app: MakeApp) -> None:

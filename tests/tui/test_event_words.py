@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dflash_console.evidence.engine_log import StartLog
 from dflash_console.evidence.journal import LogLine
 from dflash_console.tui.event_words import event_words
@@ -26,3 +28,24 @@ def test_every_draft_accepted_for_long_is_an_event() -> None:
     assert words_after(4.0, 19) == []
     [said] = words_after(4.0, 20)
     assert said.startswith("every draft is accepted")
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ("draft_window_size=512, compact_cache=True", "compact draft cache 512, budget 8"),
+        ("draft_window_size=None, compact_cache=False", "compact draft cache off, budget 8"),
+        ("compact_cache=True", "compact draft cache on, budget 8"),
+        ("draft_window_size=512, compact_cache=False", "compact draft cache 512, in use off, budget 8"),
+    ],
+)
+def test_the_compact_draft_cache_has_one_name_and_a_line_that_contradicts_itself_shows_it(printed: str, said: str) -> None:
+    line = LogLine(f"Initialized DDTREE draft runner. block_size=4, tree_budget=8, {printed}", number=1)
+    event = event_words(StartLog().add(line))[-1]
+    assert event.words == f"draft runner: {said} (confirmed, line 1)"
+
+
+def test_a_change_of_it_says_what_it_was() -> None:
+    line = "Hot change applied. speculative_draft_window_size: 512 -> None (from /set_internal_state)"
+    event = event_words(StartLog().add(LogLine(line, number=1)))[-1]
+    assert event.words == "compact draft cache off (was 512): changed while running"

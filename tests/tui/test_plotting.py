@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from dflash_console.tui.plotting import PlotColours, PlotSpec, draw, from_ansi, together
+from dflash_console.tui.plotting import PlotColours, PlotSpec, brief_label, draw, from_ansi, together
 from dflash_console.tui.series import Curve, Mark, Series, resample
 
 from .support import T0, wavy_past
@@ -80,3 +80,8 @@ def test_settings_changed_by_one_apply_are_one_mark_with_all_their_words() -> No
 def test_marks_that_are_cells_apart_stay_two() -> None:
     marks = [Mark(T0, "restart"), Mark(T0 + 30, "restart")]
     assert together(marks, 10.0) == marks
+
+
+def test_a_long_name_is_whole_where_a_plot_is_wide_and_short_where_it_is_not() -> None:
+    assert brief_label("compact draft cache 512", 100) == "compact draft cache 512"
+    assert brief_label("compact draft cache 512", 34) == "draft cache 512"

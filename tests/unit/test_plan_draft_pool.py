@@ -63,7 +63,7 @@ def test_the_plugins_stock_pool_frees_nothing_either_and_the_ring_is_named(mode:
     assert not made.blocked, made.errors
     assert memory(made) == (CONTEXT * ROW, CONTEXT * ROW)
     assert "its memory is not freed: 47 MB for a request of 8,192 tokens stay allocated" in said(made)
-    assert said(made).endswith("A start with --speculative-ddtree-draft-pool ring has room for the window alone")
+    assert said(made).endswith("A start with --speculative-ddtree-draft-pool ring has room for that cache alone")
 
 
 def test_the_ring_is_as_long_as_the_window_and_no_word_is_said_of_memory() -> None:
