@@ -19,10 +19,10 @@ from engine_launch.embedded.target import TargetModel
 from engine_launch.embedded.verify_cost import NEAR, CostModel, bounded, convex, line, measure
 from engine_launch.tree import ROOT_ONLY
 from tests.engine.conftest import TOKENS
+from tests.engine.engines import Recorder, oracle_engine, running
+from tests.engine.log_lines import RUNNER, Lines
 from tests.engine.models import greedy, prompts, submit, tiny_drafter, tiny_engine, tiny_settings, tiny_target
-from tests.engine.test_engine import Recorder, oracle_engine, running
-from tests.engine.test_server_logs import RUNNER, Lines
-from tests.engine.test_tree import Candidates, candidates
+from tests.engine.trees import Candidates, candidates
 
 WIDTHS = (1, 5, 9, 17, 33)
 

@@ -14,8 +14,8 @@ from engine_launch.embedded.api import Algorithm
 from engine_launch.embedded.cost_tracking import CostTracker
 from engine_launch.embedded.target import TargetModel
 from engine_launch.embedded.verify_cost import NEAR, CostModel
+from tests.engine.engines import running
 from tests.engine.models import greedy, prompts, submit, tiny_drafter, tiny_engine, tiny_settings
-from tests.engine.test_engine import running
 
 WIDTHS = (1, 5, 9, 17, 33)
 TRUE = CostModel(WIDTHS, (0.016, 0.018, 0.020, 0.025, 0.036), 2e-6, 5e-7, 0.006, 0.0015, 0.0015)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -20,14 +18,12 @@ from engine_launch.embedded.api import (
     SamplingParams,
     TokenEvent,
 )
-from engine_launch.embedded.engine import EmbeddedEngine
-from engine_launch.embedded.events import DecodeBatch, FirstVerify, PrefillBatch, SettingChange, SilentLog
 from engine_launch.embedded.target import TargetModel
+from tests.engine.engines import Recorder, oracle_engine, running
 from tests.engine.models import (
     BLOCK,
     Answer,
     OracleDrafter,
-    drafter_config,
     greedy,
     plain_answers,
     prompts,
@@ -39,36 +35,6 @@ from tests.engine.models import (
 )
 
 TOKENS = 40
-
-
-class Recorder(SilentLog):
-    """Keeps the events that tests ask about."""
-
-    def __init__(self) -> None:
-        self.decode: list[DecodeBatch] = []
-        self.prefill: list[PrefillBatch] = []
-        self.verified: list[FirstVerify] = []
-        self.changes: list[SettingChange] = []
-        self.warnings: list[str] = []
-        self.failures: list[BaseException] = []
-
-    def decode_batch(self, event: DecodeBatch) -> None:
-        self.decode.append(event)
-
-    def prefill_batch(self, event: PrefillBatch) -> None:
-        self.prefill.append(event)
-
-    def first_verify(self, event: FirstVerify) -> None:
-        self.verified.append(event)
-
-    def setting_changed(self, event: SettingChange) -> None:
-        self.changes.append(event)
-
-    def warning(self, message: str) -> None:
-        self.warnings.append(message)
-
-    def failed(self, error: BaseException) -> None:
-        self.failures.append(error)
 
 
 @pytest.fixture(scope="module")
@@ -84,33 +50,6 @@ def texts() -> list[list[int]]:
 @pytest.fixture(scope="module")
 def answers(target: TargetModel, texts: list[list[int]]) -> list[list[int]]:
     return plain_answers(target, texts, TOKENS)
-
-
-@contextmanager
-def running(engine: EmbeddedEngine) -> Iterator[EmbeddedEngine]:
-    try:
-        yield engine
-    finally:
-        engine.close()
-
-
-@contextmanager
-def oracle_engine(
-    target: TargetModel,
-    texts: list[list[int]],
-    answers: list[list[int]],
-    algorithm: Algorithm = Algorithm.DDTREE,
-    *,
-    budget: int = 8,
-    draft_window: int = 0,
-    accuracy: float = 0.8,
-    log: SilentLog | None = None,
-) -> Iterator[EmbeddedEngine]:
-    known = [[*text, *answer] for text, answer in zip(texts, answers, strict=True)]
-    drafter = OracleDrafter(tiny_drafter(target, drafter_config("ssf", window=16)), known, accuracy)
-    settings = tiny_settings(algorithm, budget=budget, draft_window=draft_window)
-    with running(tiny_engine(target, drafter, settings, log=log)) as engine:
-        yield engine
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.DFLASH, Algorithm.DDTREE])

@@ -9,6 +9,7 @@ import pytest
 from engine_launch.embedded.api import Algorithm, EngineError, GenerateRequest, RequestOverrides, TokenEvent
 from engine_launch.embedded.target import TargetModel
 from engine_launch.spec.kv import draft_kv_bytes
+from tests.engine.engines import Recorder, oracle_engine, running
 from tests.engine.models import (
     BLOCK,
     Answer,
@@ -22,7 +23,6 @@ from tests.engine.models import (
     tiny_settings,
     tiny_target,
 )
-from tests.engine.test_engine import Recorder, oracle_engine, running
 
 TOKENS = 150
 

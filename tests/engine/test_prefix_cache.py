@@ -16,6 +16,7 @@ from engine_launch.embedded.engine import EmbeddedEngine
 from engine_launch.embedded.prefix_cache import PrefixCache, shared_length
 from engine_launch.embedded.target import Segment, TargetModel
 from engine_launch.embedded.target_kv import TargetKV
+from tests.engine.engines import Recorder, running
 from tests.engine.models import (
     Answer,
     drafter_config,
@@ -27,7 +28,6 @@ from tests.engine.models import (
     tiny_settings,
     tiny_target,
 )
-from tests.engine.test_engine import Recorder, running
 
 TARGET = tiny_target()
 WINDOW = 16

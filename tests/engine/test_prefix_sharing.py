@@ -8,8 +8,8 @@ from engine_launch.embedded.api import Algorithm, GenerateRequest, TokenEvent
 from engine_launch.embedded.engine import EmbeddedEngine
 from engine_launch.embedded.prefix_sharing import WORTH_WAITING
 from engine_launch.embedded.target import TargetModel
+from tests.engine.engines import Recorder, running
 from tests.engine.models import Answer, drafter_config, greedy, prompts, tiny_drafter, tiny_engine, tiny_settings, tiny_target
-from tests.engine.test_engine import Recorder, running
 
 TARGET = tiny_target()
 DRAFTER = tiny_drafter(TARGET, drafter_config("ssf", window=16))

@@ -18,7 +18,6 @@ from dflash_console.tui.log_book import Level, LogBook
 from engine_launch.embedded.api import Algorithm
 from engine_launch.embedded.events import (
     DecodeBatch,
-    DraftRunnerReady,
     FirstVerify,
     KvPoolReady,
     LoadEnd,
@@ -28,35 +27,10 @@ from engine_launch.embedded.events import (
     SchedulerReady,
     SettingChange,
 )
-from engine_launch.embedded.logs import LOGGER_NAME, SglangLog, configure_logging
+from engine_launch.embedded.logs import LOGGER_NAME, configure_logging
+from tests.engine.log_lines import RUNNER, Lines
 
 RECORDED = (Path(__file__).parent.parent / "fixtures" / "server" / "lines.log").read_text().splitlines()
-RUNNER = DraftRunnerReady(
-    algorithm=Algorithm.DDTREE,
-    attention_backend="torch_native",
-    model_class="DFlashDraftModel",
-    block_size=8,
-    tree_budget="8",
-    tree_topk=4,
-    layers_window=2048,
-    draft_window=2048,
-    mask_token="<|MASK|>",
-    mask_token_id=16,
-)
-
-
-class Lines:
-    """A log and what it wrote."""
-
-    def __init__(self, level: str) -> None:
-        self.out, self.bars = io.StringIO(), io.StringIO()
-        self.log = SglangLog(configure_logging(level, self.out), self.bars)
-
-    def texts(self) -> list[str]:
-        """Lines without their date, which is checked."""
-        lines = self.out.getvalue().splitlines()
-        assert all(re.match(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ", line) for line in lines)
-        return [line.split("] ", 1)[1] for line in lines]
 
 
 @pytest.fixture

@@ -302,8 +302,6 @@ def main(arguments: list[str]) -> int:
         if given := os.environ.pop("DDTREE_LISTEN_FD", ""):
             server.socket.close()
             server.socket = socket.socket(fileno=int(given))
-            # Connections that linger from an earlier engine do not count when it listens.
-            server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
             server.server_bind()
     except OSError:
@@ -312,6 +310,9 @@ def main(arguments: list[str]) -> int:
     engine.start_lines()
     while "hang" in engine.faults:
         time.sleep(60)
+    # Connections that linger from an earlier engine do not count when it listens. Not sooner: with this set, a port that nobody
+    # listens on yet can be had by others.
+    server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     server.server_activate()
     if "quiet" not in engine.faults:
         say("The server is fired up and ready to roll!")

@@ -11,8 +11,8 @@ from dflash_console.apply import StageEvent, StageStatus, Verdict, apply_plan, p
 from dflash_console.plan import Change, Mode
 
 from .conftest import MakeUnit
+from .killing import kill_console
 from .sessions import FAST, session_on, started
-from .test_console_killed import kill_console
 
 
 async def test_a_journal_that_cannot_be_written_any_more_ends_the_change_before_the_restart_and_puts_the_file_back(

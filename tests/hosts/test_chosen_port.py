@@ -30,7 +30,7 @@ from dflash_console.session import EMBEDDED_UNIT, HostSession, open_session
 
 from .conftest import STAND_IN, free_port
 from .sessions import FAST, paths_under, stage
-from .test_process_service import until
+from .waiting import until
 
 ROOT = Path(__file__).parents[2]
 

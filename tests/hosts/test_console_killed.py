@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from dflash_console.apply import (
     ApplyResult,
-    PendingOperation,
     Verdict,
     apply_plan,
     discard,
@@ -27,19 +25,8 @@ from dflash_console.plan import Change, Mode
 from dflash_console.session import HostSession
 
 from .conftest import MakeUnit
+from .killing import ROOT, kill_console
 from .sessions import FAST, change, paths_under, session_on, stage, started
-
-ROOT = Path(__file__).parents[2]
-
-
-async def kill_console(tmp_path: Path, name: str, status: str, what: str = "restart") -> PendingOperation:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.hosts.killed_console", str(tmp_path), name, status, what, cwd=ROOT
-    )
-    assert await process.wait() == -signal.SIGKILL
-    pending = pending_operations(paths_under(tmp_path))
-    assert len(pending) == 1
-    return pending[0]
 
 
 async def budget_now(session: HostSession) -> Value | None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,42 +24,12 @@ from dflash_console.hosts.local import LocalTransport
 from dflash_console.plan import Change, Mode
 from dflash_console.session import HostSession
 
-from .conftest import STAND_IN, MakeUnit, free_port
+from .conftest import MakeUnit, free_port
+from .other_engines import another_engine, give_up_port, main_pid
 from .sessions import FAST, change, session_on, stage, started
 
 BRIEF = replace(FAST, hot=3)
 """For a hot change that never comes: time for the engine's line on a busy machine, and then it is over."""
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def until(reached: Callable[[], bool]) -> None:
-    """Wait, blocking: some of this happens between two steps of an operation."""
-    deadline = time.monotonic() + 40
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-@contextmanager
-def another_engine(port: int, budget: int) -> Iterator[None]:
-    """An engine that nobody manages, with exactly the wanted settings, on the port of the one that is."""
-    words = ("serve", "--port", str(port), "--speculative-ddtree-budget", str(budget))
-    process = subprocess.Popen([sys.executable, "-I", str(STAND_IN), *words], stdout=subprocess.DEVNULL)
-    try:
-        until(lambda: listens(port))
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def give_up_port(pid: int, port: int) -> None:
-    os.kill(pid, signal.SIGUSR1)
-    until(lambda: not listens(port))
 
 
 async def test_another_engine_that_answers_on_the_port_confirms_nothing(make_unit: MakeUnit, tmp_path: Path) -> None:
@@ -72,12 +40,6 @@ async def test_another_engine_that_answers_on_the_port_confirms_nothing(make_uni
             result = await apply_plan(session, plan, timeouts=FAST)
         assert result.verdict is Verdict.PROCESS_DIED, result.reason
         assert "another program listens on port" in result.reason
-
-
-async def main_pid(session: HostSession) -> int:
-    pid = (await session.service.state()).main_pid
-    assert pid is not None
-    return pid
 
 
 def budget_of(port: int) -> int:

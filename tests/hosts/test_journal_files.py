@@ -12,8 +12,8 @@ from dflash_console.hosts.transport import HostError, Transport
 from tests.testhost import TestHost
 
 from .inside import InsideTransport
+from .journal_rig import following, install, invocation_of, on
 from .systemd_rig import UserTransport
-from .test_journal import following, install, invocation_of, on
 
 pytestmark = pytest.mark.slow
 OpenJournal = Callable[[Transport, str], Journal]

@@ -6,8 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -21,13 +19,7 @@ from dflash_console.hosts.supervisor_state import read_state
 from dflash_console.hosts.transport import HostError
 
 from .conftest import MakeUnit, Unit
-
-
-async def until(check: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
-    limit = time.monotonic() + seconds
-    while not await check():
-        assert time.monotonic() < limit, "it never came true"
-        await asyncio.sleep(0.02)
+from .waiting import settled, until
 
 
 async def ready(unit: Unit) -> ServiceState:
@@ -36,14 +28,6 @@ async def ready(unit: Unit) -> ServiceState:
             return probe.connect_ex(("127.0.0.1", unit.port)) == 0
 
     await until(answers)
-    return await unit.service.state()
-
-
-async def settled(unit: Unit, *states: RunState) -> ServiceState:
-    async def there() -> bool:
-        return (await unit.service.state()).state in states
-
-    await until(there)
     return await unit.service.state()
 
 

@@ -31,13 +31,13 @@ from dflash_console.state import HostState
 from dflash_console.watch import strangers
 from dflash_console.watch.strangers import StrangerWatch
 
+from .commands import Console, console
 from .conftest import STAND_IN, MakeUnit
+from .other_engines import another_engine, give_up_port, main_pid
 from .remote_rig import UNIT, Remote, remote
 from .sessions import FAST, session_on, started
 from .ssh_home import ssh_home
-from .test_cli_real import Console, console
-from .test_false_confirmations import another_engine, give_up_port, main_pid
-from .test_process_service import settled
+from .waiting import settled
 
 __all__ = ["console", "remote", "ssh_home"]
 

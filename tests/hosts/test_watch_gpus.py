@@ -13,7 +13,7 @@ from dflash_console.hosts.service import RunState
 from tests.gpu_recordings import text
 
 from .conftest import MakeUnit
-from .test_watch import Watching, watching, when
+from .watching import Watching, watching, when
 
 __all__ = ["watching"]
 

@@ -10,6 +10,7 @@ from textual.command import Command, CommandList, CommandPalette
 from textual.pilot import Pilot
 
 from dflash_console.tui.app import ConsoleApp
+from dflash_console.tui.screens.dialog import ScrollText
 from dflash_console.tui.widgets.change_bar import ChangeBar
 from dflash_console.tui.widgets.header import StatusHeader
 
@@ -59,3 +60,8 @@ def change(app: ConsoleApp) -> str:
 def notices(app: ConsoleApp) -> str:
     """All notices so far."""
     return "\n".join(notice.message for notice in app._notifications)
+
+
+def text_of(app: ConsoleApp, identity: str) -> str:
+    """The whole text of a scrolled part of the screen that is open."""
+    return app.screen.query_one(identity, ScrollText).text

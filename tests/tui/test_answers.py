@@ -16,19 +16,8 @@ from dflash_console.tui.comparison import Agreement, KeptAnswer, comparison_word
 from dflash_console.tui.prompt_runner import PromptError, make_requests
 from dflash_console.tui.tree import PictureError, draw_tree, read_pictures, summary
 
+from .recorded import ROUND
 from .support import answer_record
-
-ROUND = {
-    "round": 7,
-    "root_text": " def",
-    "tokens": [5, 6, 7, 8],
-    "token_texts": [" merge", "_sorted", " sort", "(a"],
-    "parents": [0, 1, 0, 2],
-    "logprobs": [-0.1, -0.4, -2.5, -0.9],
-    "path": [0, 1, 2],
-    "bonus_text": "(left",
-    "seconds": {"draft": 0.004, "verify": 0.036},
-}
 
 
 def test_an_answer_says_for_how_long_nothing_has_come_until_something_comes() -> None:

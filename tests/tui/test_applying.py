@@ -19,9 +19,8 @@ from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.screens.unfinished import UnfinishedScreen
 
 from .conftest import MakeApp
-from .driving import notices, running, until
+from .driving import notices, running, text_of, until
 from .support import RecordedLink, lines, state, way_back
-from .test_configure import text_of
 
 STAGES = ("checks", "change", "log line", "server", "prompt", "truth")
 

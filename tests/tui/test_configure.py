@@ -6,19 +6,14 @@ import pytest
 from textual.widgets import Static
 
 from dflash_console.evidence.secrets import MASK
-from dflash_console.tui.screens.dialog import ScrollText
 from dflash_console.tui.screens.profiles import ProfilesScreen
 from dflash_console.tui.widgets.field import LeavingInput
 from dflash_console.tui.widgets.key_line import KeyLine
 from dflash_console.tui.widgets.knob_table import KnobTable
 
 from .conftest import MakeApp
-from .driving import change, notices, running, until
+from .driving import change, notices, running, text_of, until
 from .support import RecordedLink, state
-
-
-def text_of(link_app: object, identity: str) -> str:
-    return link_app.screen.query_one(identity, ScrollText).text  # type: ignore[attr-defined,no-any-return]
 
 
 async def test_keys_put_a_change_together_on_the_dashboard(make_app: MakeApp) -> None:

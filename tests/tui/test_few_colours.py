@@ -12,7 +12,7 @@ from dflash_console.tui.few_colours import nearest, terminal_has_few_colours, wi
 from dflash_console.tui.resources import themes_folder
 from dflash_console.tui.themes import load_themes
 
-from .test_themes import contrast
+from .colours import contrast
 
 THEMES = {theme.name: with_few_colours(theme) for theme in load_themes((themes_folder(),))[0]}
 GROUNDS = ("background", "surface", "panel")

@@ -22,8 +22,8 @@ from tests.gpu_recordings import gpus, on_eight
 from .conftest import MakeApp
 from .driving import running, until
 from .fleets import LOST, make_hosts_app
+from .pictures import SnapCompare, after
 from .support import BUSY, IDLE, NOW, T0, RecordedLink, state, wavy_past
-from .test_snapshots import SnapCompare, after
 
 SIZES = [
     pytest.param((80, 24), id="80x24"),

@@ -12,8 +12,8 @@ from dflash_console.tui.screens.host_key import HostKeyScreen
 from dflash_console.tui.widgets.connection_notice import ConnectionNotice
 
 from .fleets import LOST, UP, key_error, make_hosts_app, on_host
+from .pictures import SnapCompare, after
 from .support import EIGHT_GPUS, NOW, T0, RecordedLink, state, wavy_past
-from .test_snapshots import SnapCompare, after
 
 SIZES = [pytest.param(size, id="{}x{}".format(*size)) for size in ((80, 24), (120, 40), (200, 60))]
 

@@ -9,15 +9,8 @@ from hypothesis import strategies as st
 from dflash_console.evidence.journal import LogLine
 from dflash_console.tui.log_book import Kind, Level, LogBook, LogFilter, PatternError, compile_search
 
+from .recorded import TRACEBACK
 from .support import START_LINES, lines
-
-TRACEBACK = (
-    "[2026-11-29 16:00:05] Scheduler hit an exception: Traceback (most recent call last):",
-    '  File "engine.py", line 3, in step',
-    "    raise ValueError('no room')",
-    "ValueError: no room",
-    "[2026-11-29 16:00:06] SIGTERM received, draining",
-)
 
 
 def book_of(*texts: str, limit: int = 100) -> LogBook:

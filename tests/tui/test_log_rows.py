@@ -11,8 +11,8 @@ from rich.cells import cell_len
 from dflash_console.tui.log_book import LogBook, LogEntry, LogFilter
 from dflash_console.tui.log_rows import LogRows
 
+from .recorded import TRACEBACK
 from .support import lines
-from .test_log_book import TRACEBACK
 
 TEXT = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=120)
 

@@ -17,9 +17,8 @@ from dflash_console.tui.widgets.log_view import LogView
 
 from .conftest import MakeApp
 from .driving import notices, running, until
+from .recorded import ROUND, TRACEBACK
 from .support import NOW, START_LINES, T0, RecordedLink, lines, state
-from .test_answers import ROUND
-from .test_log_book import TRACEBACK
 
 MANY = [f"[2026-11-29 16:10:00] step {number}" for number in range(200)]
 

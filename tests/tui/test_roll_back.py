@@ -13,9 +13,8 @@ from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.widgets.key_line import KeyLine
 
 from .conftest import MakeApp
-from .driving import notices, running, until
+from .driving import notices, running, text_of, until
 from .support import IDLE, RecordedLink, state, way_back
-from .test_configure import text_of
 
 BACK = ApplyResult(True, Verdict.CONFIRMED, "tree_budget is 8", "op", Mode.RESTART, (), rolled_back=True)
 

@@ -15,9 +15,8 @@ from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.screens.unasked import NOTICED_S, SETTLE_S
 from dflash_console.tui.widgets.key_line import KeyLine
 
-from .driving import running, until
+from .driving import running, text_of, until
 from .support import NOW, T0, RecordedLink, state, way_back
-from .test_configure import text_of
 
 if TYPE_CHECKING:
     from dflash_console.knobs import Value

@@ -3,52 +3,19 @@ them anew; look at them before they are committed."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol
-
 import pytest
-from textual.app import App
-from textual.pilot import Pilot
 
-from dflash_console.tui.app import ConsoleApp
 from dflash_console.tui.screens.compare import CompareScreen
 from dflash_console.tui.screens.dialog import ScrollText
 from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.tree import read_pictures
 
 from .conftest import MakeApp
-from .driving import until
+from .pictures import SnapCompare, after
+from .recorded import HOT, ROUND
 from .support import EIGHT_GPUS, START_LINES, T0, RecordedLink, state, wavy_past
-from .test_answers import ROUND
-from .test_truth import HOT
 
 SIZES = [pytest.param((80, 24), id="80x24"), pytest.param((120, 40), id="120x40")]
-Press = Callable[[Pilot[None]], Awaitable[None]]
-
-
-class SnapCompare(Protocol):
-    """The fixture of pytest-textual-snapshot, as far as it is used here."""
-
-    def __call__(self, app: App[None], *, terminal_size: tuple[int, int], run_before: Press) -> bool: ...
-
-
-def after(*keys: str, until_shown: Callable[[ConsoleApp], bool] | None = None) -> Press:
-    """Wait for snapshot and plots, then press keys."""
-
-    async def run(pilot: Pilot[None]) -> None:
-        app = pilot.app
-        assert isinstance(app, ConsoleApp)
-        await until(lambda: app.model.state is not None and app.plots_loaded, "the first snapshot")
-        await pilot.pause()
-        for key in keys:
-            await pilot.press(key)
-            # A key may change the height of what lies below; a dialog opened in the same breath would freeze the old picture.
-            await pilot.pause(0.2)
-        if until_shown is not None:
-            await until(lambda: until_shown(app), "the screen")
-        await pilot.pause(0.3)
-
-    return run
 
 
 def a_link(**changes: object) -> RecordedLink:

@@ -5,22 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from textual.color import Color
 
 from dflash_console.tui.resources import themes_folder
 from dflash_console.tui.themes import ThemeError, load_themes, read_theme
 
-
-def contrast(one: str, other: str) -> float:
-    """WCAG contrast ratio of two colours."""
-
-    def light(name: str) -> float:
-        parts = [value / 255 for value in Color.parse(name).rgb]
-        linear = [value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4 for value in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    high, low = sorted((light(one), light(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
+from .colours import contrast
 
 
 def test_a_dark_a_light_and_a_high_contrast_theme_come_with_the_console() -> None:

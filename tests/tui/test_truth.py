@@ -19,9 +19,8 @@ from dflash_console.tui.widgets.truth_view import TruthView, column_widths
 
 from .conftest import MakeApp
 from .driving import running, until
+from .recorded import HOT
 from .support import START_LINES, RecordedLink, state
-
-HOT = (*START_LINES, "[2026-11-29 16:01:00] Hot change applied. speculative_ddtree_budget: 8 -> 16 (from /set_internal_state)")
 
 
 async def test_every_source_has_a_column_and_every_setting_a_verdict(make_app: MakeApp) -> None:

@@ -25,3 +25,14 @@ def fold(lines: Iterable[str]) -> StartLog:
 
 def case_lines(*parts: str) -> list[str]:
     return stored_lines(CASES.joinpath(*parts))
+
+
+def container_command() -> tuple[str, ...]:
+    """The arguments that systemd makes of the unit with one long shell string (continued lines joined by a blank)."""
+    text = (CASES / "01-unit-bash-docker" / "llm-gpu8.service").read_text()
+    return ("/bin/bash", "-c", text.split("-c '")[1].split("'\n")[0].replace("\\\n", " "))
+
+
+def spelled_command() -> tuple[str, ...]:
+    text = (CASES / "13-unit-flag-spellings" / "spell.service").read_text()
+    return tuple(text.split("ExecStart=")[1].split())

@@ -21,23 +21,12 @@ from dflash_console.evidence.reading import Known
 from dflash_console.evidence.shell import split_shell
 from dflash_console.knobs import KNOBS, OFF, PLAIN, Value, find_knob
 
-from .support import CASES
+from .support import container_command, spelled_command
 
 WINDOW = KNOBS["draft_window"]
 BUDGET = KNOBS["tree_budget"]
 ALGORITHM = KNOBS["algorithm"]
 SGLANG = ("python", "-m", "sglang.launch_server")
-
-
-def container_command() -> tuple[str, ...]:
-    """The arguments that systemd makes of the unit with one long shell string (continued lines joined by a blank)."""
-    text = (CASES / "01-unit-bash-docker" / "llm-gpu8.service").read_text()
-    return ("/bin/bash", "-c", text.split("-c '")[1].split("'\n")[0].replace("\\\n", " "))
-
-
-def spelled_command() -> tuple[str, ...]:
-    text = (CASES / "13-unit-flag-spellings" / "spell.service").read_text()
-    return tuple(text.split("ExecStart=")[1].split())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dflash_console.evidence.command import CommandForm
 from dflash_console.evidence.explain import explain
 
-from .test_command import container_command, spelled_command
+from .support import container_command, spelled_command
 
 
 def test_a_container_in_a_shell_string_is_explained_without_its_key() -> None:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from dflash_console.evidence.secrets import MASK, mask_argv, mask_environment, mask_text
 
-from .support import CAPTURES, stored_lines
-from .test_command import container_command
+from .support import CAPTURES, container_command, stored_lines
 
 SECRET = "sk-Zq81xyz"
 
