@@ -94,7 +94,7 @@ def _why_no_figures(state: HostState, busy: str) -> str:
             return "another program answers: 3 says which"
         return "" if state.ready else _why_no_answer(state)
     if state.stranger is not None and state.service.value.state in ENDED:
-        return f"the engine is {state.service.value.state.value}, and another program has its port: 3 says which"
+        return f"{state.service.value.state.value}; its port is taken (see 3)"
     return _DOWN.get(state.service.value.state, "")
 
 

@@ -188,7 +188,7 @@ def test_the_plots_offer_no_start_while_one_is_under_way(run: RunState, busy: st
 @pytest.mark.parametrize("run", [RunState.STOPPED, RunState.FAILED])
 def test_the_plots_say_beside_a_unit_that_does_not_run_that_another_program_has_its_port(run: RunState) -> None:
     taken = replace(state(run=run), stranger=Aged(Stranger(30000, (8,), "pid 8 (nc)", beside=False), T0))
-    words = f"the engine is {run.value}, and another program has its port: 3 says which"
+    words = f"{run.value}; its port is taken (see 3)"
     assert live_figures(taken).decode_note == words
     assert live_figures(taken, "starting").decode_note == "starting …"
 
