@@ -197,14 +197,6 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         self._graphs.give_up()
         self._commit_graphs.give_up()
 
-    def worst_of_ranks(self, outcome: int) -> int:
-        """The largest number that a rank gives, so that all hold alike."""
-        if self._group is None:
-            return outcome
-        shared = torch.tensor([outcome], device="cpu")
-        torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX, group=self._group.cpu_group)
-        return int(shared)
-
     # -- settings that change while running ----------------------------------------------------------------------------
 
     def change_setting(self, name: str, value: float) -> None:
