@@ -110,7 +110,7 @@ class CudaRecorder:
     """Records calls as CUDA graphs that share one pool of memory: they never run at the same time."""
 
     def __init__(self) -> None:
-        self._stream = torch.cuda.Stream()
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         self._pool: Any = None
 
     def __call__(self, call: Callable[[], None]) -> Callable[[], None]:
