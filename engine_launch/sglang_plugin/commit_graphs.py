@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -57,6 +58,11 @@ class CommitGraphs:
         self._positions, self._slots = (torch.zeros((largest, block), dtype=torch.int64, device=device) for _ in range(2))
         self._commits = torch.zeros((largest,), dtype=torch.int32, device=device)
         self._replays: dict[int, Callable[[], None]] = {}
+        self._kept: tuple[Any, ...] = ()
+
+    def keep(self, *used: Any) -> None:
+        """Hold what the recorded calls work in and nobody else may hold for as long."""
+        self._kept = used
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -90,7 +96,7 @@ class CommitGraphs:
         """
         bs = inputs.slots.shape[0]
         size = self._size(bs)
-        if not size or hidden.dtype != self._features.dtype:
+        if not size or (hidden.dtype, hidden.shape[1]) != (self._features.dtype, self._features.shape[1]):
             self._append(hidden.index_select(0, rows), inputs.positions, inputs.slots, inputs.commits)
             return
         torch.index_select(hidden, 0, rows, out=self._features[: bs * self._block])
@@ -107,7 +113,10 @@ class CommitGraphs:
 
 
 class CudaRecorder:
-    """Records calls as CUDA graphs that share one pool of memory: they never run at the same time."""
+    """Records calls as CUDA graphs that share one pool of memory: they never run at the same time.
+
+    What a call keeps from one time to the next lies outside of that pool; who records it must hold it, see :func:`of_worker`.
+    """
 
     def __init__(self) -> None:
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
@@ -131,3 +140,39 @@ class CudaRecorder:
             call()
         self._pool = graph.pool()
         return graph.replay
+
+
+def of_worker(worker: Any, append: Append, sizes: Iterable[int]) -> CommitGraphs:
+    """Graphs of ``append`` for a DFLASH worker, which has loaded its drafter; ``sizes`` are none without CUDA graphs.
+
+    SGLang's helper for the drafter's keys and values works in buffers that it gives up for larger ones when a longer prompt
+    comes, and is itself given up when a call of it fails once (out of memory, say): graphs of it would go on writing where
+    they were. So a copy is recorded, which shares the weights, is called no more afterwards and is kept with the graphs.
+    """
+    if not torch.cuda.is_available():
+        sizes = ()
+    graphs = CommitGraphs(
+        append,
+        sizes,
+        block=int(worker.block_size),
+        features=int(worker.draft_model.fc.in_features),
+        dtype=worker.model_runner.dtype,
+        device=worker.device,
+    )
+    if sizes:
+        record_with_own_helper(graphs, worker, CudaRecorder())
+    return graphs
+
+
+def record_with_own_helper(graphs: CommitGraphs, worker: Any, record: Record) -> None:
+    """See :func:`of_worker`. Afterwards the worker is as before, also when recording has failed."""
+    own = copy(worker._fused_kv_helper)
+    before = {name: getattr(worker, name) for name in ("_fused_kv_helper", "_use_fused_kv_materialize")}
+    worker._fused_kv_helper = own
+    graphs.keep(own, getattr(getattr(own, "rotary_emb", None), "cos_sin_cache", None))
+    graphs.record(record)
+    if worker._fused_kv_helper is not own:
+        # SGLang has caught what went wrong, and layer by layer would be slower than its helper without a graph.
+        graphs.give_up()
+        _logger.warning("DDTREE commits without CUDA graphs: SGLang's own helper failed while they were recorded")
+    vars(worker).update(before)

@@ -18,6 +18,7 @@ _PLANT = "ddtree_plant"
 _BY_SLOT = ("return_hidden_states", "return_routed_experts", "return_indexer_topk")
 """Of a request: what SGLang keeps by row of a pass or by KV slot, while an accepted path's rows lie anywhere in the tree."""
 _INT32 = 1 << 31
+_INT64 = 1 << 63
 _CHAINS_ONLY = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
 """SGLang takes these while it runs and would answer true; no tree asks for them, as the start says."""
 _installed = False
@@ -176,16 +177,22 @@ def request_refusal(req: Any, limits: Any) -> str | None:
 def _odd_value(params: Any) -> str:
     """What of a request's parameters would end SGLang's scheduler, which takes any JSON for them; or an empty text."""
     tokens, top_k, bias = params.max_new_tokens, params.top_k, params.logit_bias
+    interval = getattr(params, "stream_interval", None)
     if tokens is not None and not isinstance(tokens, int):
         return f"max_new_tokens is a whole number, not {tokens!r}."
-    if not -_INT32 <= top_k < _INT32:
+    if not isinstance(top_k, (int, float)) or not -_INT32 <= top_k < _INT32:
         return f"top_k is -1 or at most {_INT32 - 1}, not {top_k!r}."
+    if interval is not None and not isinstance(interval, int):
+        return f"stream_interval is a whole number, not {interval!r}."
     if bias is not None:
         if not isinstance(bias, Mapping):
             return f"logit_bias is an object of numbers by token, not {type(bias).__name__}."
         wrong = [value for value in bias.values() if not isinstance(value, (int, float))]
         if wrong:
             return f"logit_bias is an object of numbers by token; {wrong[0]!r} is no number."
+        large = [value for value in bias.values() if isinstance(value, int) and abs(value) >= _INT64]
+        if large:
+            return f"logit_bias is an object of numbers by token; {large[0]} is too large for one."
     return ""
 
 

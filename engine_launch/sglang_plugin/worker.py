@@ -26,11 +26,21 @@ from sglang.srt.speculative.dflash_utils import apply_dflash_verify_logits_adjus
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 from torch import Tensor
 
-from engine_launch.sglang_plugin import block_kernel, draft_pass, draft_pool, kernels, plants, settings, start, weights
+from engine_launch.sglang_plugin import (
+    block_kernel,
+    commit_graphs,
+    draft_pass,
+    draft_pool,
+    kernels,
+    plants,
+    settings,
+    start,
+    weights,
+)
 from engine_launch.sglang_plugin.arguments import block_of
 from engine_launch.sglang_plugin.batch_sizes import SizeTensors, sizes_of
 from engine_launch.sglang_plugin.candidates import CandidateHead
-from engine_launch.sglang_plugin.commit_graphs import CommitGraphs, CommitInputs, CudaRecorder
+from engine_launch.sglang_plugin.commit_graphs import CommitGraphs, CommitInputs
 from engine_launch.sglang_plugin.metrics import TreeMetrics
 from engine_launch.sglang_plugin.options import Limits, Options
 from engine_launch.sglang_plugin.ring import DraftRing, PrefillRows
@@ -144,28 +154,14 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         kernels.warm_up(self.limits.widths, self.block_size, self.limits.max_topk, self.device, self._mover)
         table, own_table = (runner.req_to_token_pool.req_to_token for runner in (self.model_runner, self.draft_model_runner))
         block_kernel.warm_up(self.block_size, table, own_table, self._ring)
-        self._commit_graphs = self._record_commits()
+        sizes = get_exec().graph.cuda_graph_config.decode.bs or [] if self._graphs.widths else []
+        self._commit_graphs = commit_graphs.of_worker(self, self._append_accepted, sizes)
         if self.ps.tp_rank == 0:
             _logger.info(
                 "DDTREE verify graphs captured. widths=%s, commit batch sizes=%s",
                 list(self._graphs.widths),
                 list(self._commit_graphs.sizes),
             )
-
-    def _record_commits(self) -> CommitGraphs:
-        """Graphs of the drafter's part of a commit, for the batch sizes that verify passes have graphs for."""
-        assert self._graphs is not None
-        graphs = CommitGraphs(
-            self._append_accepted,
-            get_exec().graph.cuda_graph_config.decode.bs or [] if self._graphs.widths else [],
-            block=self.block_size,
-            features=int(self.draft_model.fc.in_features),
-            dtype=self.model_runner.dtype,
-            device=self.device,
-        )
-        if torch.cuda.is_available():
-            graphs.record(CudaRecorder())
-        return graphs
 
     def _maybe_build_draft_sampler(self) -> CandidateHead | None:
         """What the DFLASH worker folds into the draft's graph: here, the candidates."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
-from engine_launch.sglang_plugin.commit_graphs import CommitGraphs
+from engine_launch.sglang_plugin.commit_graphs import CommitGraphs, record_with_own_helper
 
 BLOCK = 3
 
@@ -109,3 +111,89 @@ def test_given_up_graphs_are_used_no_more() -> None:
     made.give_up()
     assert made.inputs(1).slots.data_ptr() != inputs.slots.data_ptr()
     assert commit(made, [2]) == drafter.appended
+
+
+def test_features_of_another_width_go_to_sglang_which_refuses_them() -> None:
+    seen: list[tuple[int, ...]] = []
+    made = CommitGraphs(
+        lambda features, *_: seen.append(tuple(features.shape)), [4], block=BLOCK, features=5, dtype=torch.float32, device="cpu"
+    )
+    made.record(lambda call: call)
+    commit(made, [1])
+    assert seen == [(BLOCK, 2)]
+
+
+class Helper:
+    """As SGLang's: it works in a buffer that it replaces by a larger one when more rows come."""
+
+    def __init__(self) -> None:
+        self.weights = torch.ones(2)
+        self.room = torch.empty(0)
+        self.rotary_emb = SimpleNamespace(cos_sin_cache=torch.zeros(9))
+
+    def run(self, rows: int) -> Tensor:
+        if rows > len(self.room):
+            self.room = torch.empty(rows)
+        return self.room[:rows].fill_(float(self.weights[0]))
+
+
+class Worker:
+    """Holds a helper and gives it up when a call fails, as SGLang's worker does."""
+
+    def __init__(self) -> None:
+        self._fused_kv_helper: Helper | None = Helper()
+        self._use_fused_kv_materialize = True
+        self.used: list[weakref.ref[Tensor]] = []
+        self.fails = False
+
+    def append(self, features: Tensor, *_: Tensor) -> None:
+        helper = self._fused_kv_helper
+        if helper is None or self.fails:
+            self._fused_kv_helper, self._use_fused_kv_materialize = None, False
+            return
+        helper.run(len(features))
+        self.used += [weakref.ref(helper.room), weakref.ref(helper.weights), weakref.ref(helper.rotary_emb.cos_sin_cache)]
+
+    def graphs(self, sizes: list[int]) -> CommitGraphs:
+        return CommitGraphs(self.append, sizes, block=BLOCK, features=2, dtype=torch.float32, device="cpu")
+
+
+def call_once(call: Callable[[], None]) -> Callable[[], None]:
+    call()
+    return lambda: None
+
+
+def test_what_recorded_calls_work_in_stays_when_the_helper_takes_larger_buffers_or_is_given_up() -> None:
+    worker = Worker()
+    made = worker.graphs([1, 2, 4])
+    helper = worker._fused_kv_helper
+    assert helper is not None
+    record_with_own_helper(made, worker, call_once)
+    assert worker._fused_kv_helper is helper
+    assert made.sizes == (1, 2, 4)
+    helper.run(1000)
+    helper.rotary_emb = SimpleNamespace(cos_sin_cache=torch.zeros(99))
+    worker._fused_kv_helper = helper = None
+    assert all(used() is not None for used in worker.used)
+
+
+def test_a_helper_that_fails_while_it_is_recorded_is_not_lost_and_layers_one_by_one_are_not_recorded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    worker = Worker()
+    worker.fails = True
+    helper = worker._fused_kv_helper
+    made = worker.graphs([1, 2])
+    record_with_own_helper(made, worker, call_once)
+    assert (worker._fused_kv_helper, worker._use_fused_kv_materialize) == (helper, True)
+    assert made.sizes == ()
+    assert "SGLang's own helper failed" in caplog.text
+
+
+def test_a_drafter_without_the_helper_is_recorded_as_it_is() -> None:
+    worker = Worker()
+    worker._fused_kv_helper, worker._use_fused_kv_materialize = None, False
+    made = worker.graphs([1])
+    record_with_own_helper(made, worker, call_once)
+    assert made.sizes == (1,)
+    assert worker._fused_kv_helper is None

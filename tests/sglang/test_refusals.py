@@ -93,7 +93,10 @@ def request(**params: object) -> SimpleNamespace:
 def test_an_ordinary_request_is_admitted() -> None:
     assert request_refusal(request(), LIMITS) is None
     assert request_refusal(request(custom_params={"ddtree_budget": 4, "thinking_budget": 99}), LIMITS) is None
-    assert request_refusal(request(max_new_tokens=None, top_k=1, logit_bias={"5": -100, "6": 0.5}), LIMITS) is None
+    assert (
+        request_refusal(request(max_new_tokens=None, top_k=1, stream_interval=4, logit_bias={"5": -100, "6": 0.5}), LIMITS)
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,6 +117,9 @@ def test_an_ordinary_request_is_admitted() -> None:
         ({"custom_params": "budget 4"}, "custom_params is an object, not str"),
         ({"max_new_tokens": 5.5}, "max_new_tokens is a whole number, not 5.5"),
         ({"top_k": 1 << 40}, "top_k is -1 or at most 2147483647"),
+        ({"top_k": "5"}, "top_k is -1 or at most 2147483647, not '5'"),
+        ({"stream_interval": "x"}, "stream_interval is a whole number, not 'x'"),
+        ({"logit_bias": {"5": 1 << 63}}, "9223372036854775808 is too large"),
         ({"logit_bias": [5]}, "logit_bias is an object of numbers by token, not list"),
         ({"logit_bias": {"5": None}}, "None is no number"),
     ],

@@ -61,7 +61,7 @@ class Rank:
             return server.send("distributed", **DISTRIBUTED) if wrong else self.distributed(server)
         if name == "distributed":
             if wrong:
-                server.model.load_weights = lambda _: (_ for _ in ()).throw(RuntimeError("no memory"))  # type: ignore[method-assign]
+                server.model.load_weights = lambda _: (_ for _ in ()).throw(RuntimeError("no memory"))  # type: ignore[method-assign, assignment]
             return self.distributed(server)
         if name == "disk":
             folder = self.folder / f"{self.rank}-{name}-{bad}"
@@ -69,7 +69,7 @@ class Rank:
             path = str(folder) if wrong else checkpoint(folder)
             return server.send("disk", model_path=path, load_format="safetensors")
         if wrong:
-            server.model.load_weights = lambda _: setattr(server.model.lm_head, "weight", nn.Parameter(NEW.clone()))  # type: ignore[method-assign]
+            server.model.load_weights = lambda _: setattr(server.model.lm_head, "weight", nn.Parameter(NEW.clone()))  # type: ignore[method-assign, assignment]
         return self.distributed(server)
 
     def tell(self, name: str, bad: int) -> None:

@@ -112,7 +112,31 @@ def smoke(context: Context) -> Findings:
         got = tree.generate_all(prompts, 64, at_once)
         said = f"{_equal_text(plain, got)}, commit length {commit_length(got):.2f}; parts at {differing(plain, got)[:4]}"
         checks.append(judged(f"budget {budget}, top-k {topk}, batch {at_once}", EQUAL, said, not differing(plain, got)))
+    checks += _after_a_long_prompt(tree, prompts, held_out(context.store, "long")[0])
     return Findings(checks, {"text": plain[0].text[:300]})
+
+
+def _after_a_long_prompt(tree: Client, prompts: Sequence[Prompt], long: Prompt) -> list[Check]:
+    """Memory that SGLang takes for a long prompt and gives back must be none that the graphs of commits work in.
+
+    Were it so, the draft KV would be wrong, which costs verifies and no token, or the server would end.
+    """
+    sizes = tree.states()[0]["ddtree"]["commit_graphs"]
+    before = tree.generate_all(prompts, 64, 4)
+    tree.generate(long, 8)
+    tree.flush()
+    after = tree.generate_all(prompts, 64, 4)
+    verifies = [sum(answer.verifies for answer in answers) for answers in (before, after)]
+    said = f"{_equal_text(before, after)}, {verifies[0]} and {verifies[1]} verifies; commits of {sizes} requests have a graph"
+    same = not differing(before, after) and abs(verifies[0] - verifies[1]) <= 0.01 * verifies[0]
+    return [
+        judged(
+            f"a prompt of {len(long)} tokens, the cache flushed, and again",
+            "same text; verifies within 1 %",
+            said,
+            same and bool(sizes),
+        )
+    ]
 
 
 EQUALITY = Part("equality", "greedy fp32 grid against plain decoding, batch 8", (TREE, PLAIN), run)

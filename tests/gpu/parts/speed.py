@@ -56,8 +56,8 @@ def run(context: Context) -> Findings:
     checks: list[Check] = []
     data: dict[str, Json] = {}
     repeats = 3 if context.scale >= 1 else 1
-    # In bf16 the chain's text, and with it its commit length, is another one at every start: over 12 prompts it came to 2.96 and to
-    # 3.37. So where requests run one by one, more of them are compared than the best setting is looked for with.
+    # In bf16 the chain's text, and with it its commit length, is another one at every start: 2.96 and 3.37 over 12 prompts. So
+    # where requests run one by one, more of them are compared than the best setting is looked for with.
     for at_once, count, seeking in ((1, 36, 12), (8, 32, 32), (32, 64, 64)):
         prompts = all_prompts[: max(at_once, context.share_of(count, 4))]
         few = prompts[: max(at_once, context.share_of(seeking, 4))]
