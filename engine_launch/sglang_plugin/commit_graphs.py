@@ -7,6 +7,7 @@ batch size, and a round replays it.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterable
 from copy import copy
@@ -70,7 +71,11 @@ class CommitGraphs:
         return tuple(sorted(self._replays))
 
     def record(self, record: Record) -> None:
-        """Record all sizes, largest first. What cannot be recorded is launched one by one, as SGLang does, and logged."""
+        """Record all sizes, largest first. Where a call cannot be run, all are launched one by one, as SGLang does; it is logged.
+
+        Raises:
+            CaptureFailed: see there.
+        """
         try:
             for size in reversed(self._sizes):
                 self._replays[size] = record(partial(self._append_fixed, size))
@@ -112,6 +117,10 @@ class CommitGraphs:
         self._append(self._features[: size * self._block], self._positions[:size], self._slots[:size], self._commits[:size])
 
 
+class CaptureFailed(Exception):
+    """A capture was broken off. torch's allocator then never gives memory back (pytorch#180395), so the process must end."""
+
+
 class CudaRecorder:
     """Records calls as CUDA graphs that share one pool of memory: they never run at the same time.
 
@@ -125,7 +134,8 @@ class CudaRecorder:
     def __call__(self, call: Callable[[], None]) -> Callable[[], None]:
         """
         Raises:
-            RuntimeError: something in the call cannot be recorded.
+            RuntimeError: the call cannot be run, or there is too little memory for it.
+            CaptureFailed: it can be run, and not be captured.
         """
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
@@ -135,9 +145,24 @@ class CudaRecorder:
         current.wait_stream(self._stream)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        # Other threads of the process (NCCL's watchdog) may ask CUDA meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-            call()
+        gc.collect()
+        gc.disable()  # what it collects may be a graph, whose end is not allowed in a capture
+        try:
+            # The outer stream is put back where a capture fails, torch's own is not. Other threads may ask CUDA meanwhile.
+            with (
+                torch.cuda.stream(self._stream),
+                torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"),
+            ):
+                call()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise CaptureFailed(
+                f"DDTREE could not capture the drafter's part of a commit as a CUDA graph: {error}. "
+                "Start the server with --disable-cuda-graph, or with a drafter that SGLang knows."
+            ) from error
+        finally:
+            gc.enable()
         self._pool = graph.pool()
         return graph.replay
 
@@ -169,10 +194,14 @@ def record_with_own_helper(graphs: CommitGraphs, worker: Any, record: Record) ->
     own = copy(worker._fused_kv_helper)
     before = {name: getattr(worker, name) for name in ("_fused_kv_helper", "_use_fused_kv_materialize")}
     worker._fused_kv_helper = own
-    graphs.keep(own, getattr(getattr(own, "rotary_emb", None), "cos_sin_cache", None))
-    graphs.record(record)
-    if worker._fused_kv_helper is not own:
-        # SGLang has caught what went wrong, and layer by layer would be slower than its helper without a graph.
-        graphs.give_up()
-        _logger.warning("DDTREE commits without CUDA graphs: SGLang's own helper failed while they were recorded")
-    vars(worker).update(before)
+    try:
+        graphs.record(record)
+        if worker._fused_kv_helper is not own:
+            # SGLang has caught what went wrong, and layer by layer would be slower than its helper without a graph.
+            graphs.give_up()
+            _logger.warning("DDTREE commits without CUDA graphs: SGLang's own helper failed while they were recorded")
+    finally:
+        vars(worker).update(before)
+    layers = [getattr(layer, "self_attn", None) for layer in getattr(worker.draft_model, "layers", ())]
+    rotary = [getattr(part, "rotary_emb", None) for part in (own, *layers)]
+    graphs.keep(own, *(getattr(embedding, "cos_sin_cache", None) for embedding in rotary))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine_launch.sglang_plugin.commit_graphs import CommitGraphs, record_with_own_helper
+from engine_launch.sglang_plugin.commit_graphs import CaptureFailed, CommitGraphs, record_with_own_helper
 
 BLOCK = 3
 
@@ -84,12 +84,10 @@ def test_what_cannot_be_recorded_is_appended_as_it_is_and_said_once(caplog: pyte
     made = graphs(drafter, [1, 2])
 
     def refuse(call: Callable[[], None]) -> Callable[[], None]:
-        raise RuntimeError("operation not permitted when stream is capturing")
+        raise RuntimeError("CUDA out of memory")
 
     made.record(refuse)
-    assert [record.message for record in caplog.records] == [
-        "DDTREE commits without CUDA graphs: operation not permitted when stream is capturing"
-    ]
+    assert [record.message for record in caplog.records] == ["DDTREE commits without CUDA graphs: CUDA out of memory"]
     assert made.sizes == ()
     assert commit(made, [2, 1]) == drafter.appended
 
@@ -145,6 +143,8 @@ class Worker:
         self._use_fused_kv_materialize = True
         self.used: list[weakref.ref[Tensor]] = []
         self.fails = False
+        attention = SimpleNamespace(rotary_emb=SimpleNamespace(cos_sin_cache=torch.zeros(9)))
+        self.draft_model = SimpleNamespace(layers=[SimpleNamespace(self_attn=attention)])
 
     def append(self, features: Tensor, *_: Tensor) -> None:
         helper = self._fused_kv_helper
@@ -152,7 +152,8 @@ class Worker:
             self._fused_kv_helper, self._use_fused_kv_materialize = None, False
             return
         helper.run(len(features))
-        self.used += [weakref.ref(helper.room), weakref.ref(helper.weights), weakref.ref(helper.rotary_emb.cos_sin_cache)]
+        tables = [part.rotary_emb.cos_sin_cache for part in (helper, self.draft_model.layers[0].self_attn)]
+        self.used += [weakref.ref(used) for used in (helper.room, helper.weights, *tables)]
 
     def graphs(self, sizes: list[int]) -> CommitGraphs:
         return CommitGraphs(self.append, sizes, block=BLOCK, features=2, dtype=torch.float32, device="cpu")
@@ -174,6 +175,7 @@ def test_what_recorded_calls_work_in_stays_when_the_helper_takes_larger_buffers_
     helper.run(1000)
     helper.rotary_emb = SimpleNamespace(cos_sin_cache=torch.zeros(99))
     worker._fused_kv_helper = helper = None
+    worker.draft_model.layers.clear()
     assert all(used() is not None for used in worker.used)
 
 
@@ -197,3 +199,14 @@ def test_a_drafter_without_the_helper_is_recorded_as_it_is() -> None:
     record_with_own_helper(made, worker, call_once)
     assert made.sizes == (1,)
     assert worker._fused_kv_helper is None
+
+
+def test_a_capture_that_is_broken_off_ends_the_start_and_leaves_the_worker_as_it_was() -> None:
+    def break_off(call: Callable[[], None]) -> Callable[[], None]:
+        raise CaptureFailed("operation not permitted when stream is capturing")
+
+    worker = Worker()
+    helper = worker._fused_kv_helper
+    with pytest.raises(CaptureFailed, match="not permitted"):
+        record_with_own_helper(worker.graphs([1]), worker, break_off)
+    assert worker._fused_kv_helper is helper
