@@ -28,7 +28,7 @@ from torch import Tensor
 
 from engine_launch.sglang_plugin import (
     block_kernel,
-    commit_graphs,
+    commit_recording,
     draft_pass,
     draft_pool,
     kernels,
@@ -155,7 +155,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
         table, own_table = (runner.req_to_token_pool.req_to_token for runner in (self.model_runner, self.draft_model_runner))
         block_kernel.warm_up(self.block_size, table, own_table, self._ring)
         sizes = get_exec().graph.cuda_graph_config.decode.bs or [] if self._graphs.widths else []
-        self._commit_graphs = commit_graphs.of_worker(self, self._append_accepted, sizes)
+        self._commit_graphs = commit_recording.of_worker(self, self._append_accepted, sizes)
         if self.ps.tp_rank == 0:
             _logger.info(
                 "DDTREE verify graphs captured. widths=%s, commit batch sizes=%s",

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine_launch.sglang_plugin.commit_graphs import CaptureFailed, CommitGraphs, record_with_own_helper
+from engine_launch.sglang_plugin.commit_graphs import CommitGraphs
+from engine_launch.sglang_plugin.commit_recording import CaptureFailed, record_with_own_helper
 
 BLOCK = 3
 
