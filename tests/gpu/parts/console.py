@@ -25,6 +25,8 @@ from tests.gpu.setups import ROOM, chain_flags, graphs, tree_flags
 
 TREE_UNIT, CHAIN_UNIT = "gpu-tree", "gpu-chain"
 PORTS = {TREE_UNIT: 32000, CHAIN_UNIT: 32200}
+PROMPTS_PORT = 22600
+"""Another one, so that both parts may run at the same time."""
 KEPT = 6000
 """Characters of each command's output that go into the result file."""
 NOT_CONFIRMED = 4
@@ -91,13 +93,18 @@ def write_unit(home: Path, unit: str, command: Sequence[str]) -> None:
     (folder / "service.toml").write_text(text, encoding="utf-8")
 
 
-def sglang_commands(store: Path) -> dict[str, list[str]]:
-    """What the two services run."""
+def sglang_commands(store: Path, ports: Mapping[str, int] = PORTS) -> dict[str, list[str]]:
+    """What the services run that have a port."""
     flags = {TREE_UNIT: tree_flags(store / "drafter", widths="9,17,33", most=32), CHAIN_UNIT: chain_flags(store / "drafter")}
     return {
-        unit: ServerSpec(unit, store / "target", (*ROOM, *graphs(1, 8), *more)).command(PORTS[unit])
-        for unit, more in flags.items()
+        unit: ServerSpec(unit, store / "target", (*ROOM, *graphs(1, 8), *flags[unit])).command(port)
+        for unit, port in ports.items()
     }
+
+
+def prompts_command(store: Path) -> dict[str, list[str]]:
+    """What the service of :func:`prompts` runs."""
+    return sglang_commands(store, {TREE_UNIT: PROMPTS_PORT})
 
 
 def doctor(command: Sequence[str], said: list[dict[str, Json]]) -> Check:
@@ -209,7 +216,7 @@ def run(context: Context, commands: Callable[[Path], Mapping[str, Sequence[str]]
         return Findings(checks, {**{unit: list(console.said) for unit, console in consoles.items()}, "doctor": heard})
 
 
-def prompts(context: Context, commands: Callable[[Path], Mapping[str, Sequence[str]]] = sglang_commands) -> Findings:
+def prompts(context: Context, commands: Callable[[Path], Mapping[str, Sequence[str]]] = prompts_command) -> Findings:
     """One start, and prompts: what can be tried again in two minutes."""
     with tempfile.TemporaryDirectory(prefix="console-") as folder:
         with _consoles(Path(folder), {TREE_UNIT: commands(context.store)[TREE_UNIT]}) as consoles:
