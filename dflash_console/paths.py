@@ -13,6 +13,8 @@ from pathlib import Path
 
 APP_NAME = "ddtree-console"
 HOME_VARIABLE = "DDTREE_HOME"
+PLATFORM_VARIABLES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME")
+"""What moves the platform's folders of settings and state, where it is an absolute path."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,33 @@ def default_paths(environment: Mapping[str, str] | None = None) -> Paths:
 
     dirs = PlatformDirs(APP_NAME, appauthor=False)
     return Paths(dirs.user_config_path, dirs.user_state_path, dirs.user_cache_path)
+
+
+def chosen_by(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that chose this process's folders of settings and state, to be put before a command for the same ones.
+
+    A shell of another time or place may have others, or none. Empty where nothing but the user's own home folder chose them.
+    """
+    home = environment.get(HOME_VARIABLE)
+    if home:
+        return {HOME_VARIABLE: str(Path(home).expanduser().absolute())}
+    # One that is set to nothing was taken back, most likely from a shell that has it.
+    found = {} if home is None else {HOME_VARIABLE: ""}
+    found |= {name: path for name in PLATFORM_VARIABLES if Path(path := environment.get(name, "")).is_absolute()}
+    base = environment.get("HOME", "")
+    if Path(base).is_absolute() and not all(name in found for name in PLATFORM_VARIABLES) and base != _own_home():
+        found["HOME"] = base
+    return found
+
+
+def _own_home() -> str | None:
+    """The user's home folder by the system's list of users; ``None`` where that does not have the user."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return None
 
 
 def private_folder(path: Path) -> Path:

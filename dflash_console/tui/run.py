@@ -50,10 +50,9 @@ def run_console(look: FirstLook, load: LoadConfig, paths: Paths, *, host: str | 
     app = ConsoleApp(connect, settings, host=host or "")
     app.run()
     if app.own_units:
-        from ..session import EMBEDDED_UNIT
         from .left_running import left_running
 
-        for sentence in asyncio.run(left_running(paths, app.own_units, default=EMBEDDED_UNIT)):
+        for sentence in asyncio.run(left_running(paths, app.own_units)):
             print(sentence)
     if app.failure:
         print(app.failure, file=sys.stderr)
