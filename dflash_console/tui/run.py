@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .app import ConsoleApp, ConsoleSettings
+from .ended import SignalEnd
 from .few_colours import terminal_has_few_colours
 from .link import HostLink
 
@@ -47,15 +49,28 @@ def run_console(look: FirstLook, load: LoadConfig, paths: Paths, *, host: str | 
             app.fleet = LiveFleet(config, paths)
         return await app.fleet.open(app.watching.host, unit)
 
-    app = ConsoleApp(connect, settings, host=host or "")
-    app.run()
-    if app.own_units:
-        from .left_running import left_running
+    cut_off = ""
 
-        for sentence in asyncio.run(left_running(paths, app.own_units)):
-            print(sentence)
-    if app.failure:
-        print(app.failure, file=sys.stderr)
+    def leave() -> None:
+        nonlocal cut_off
+        cut_off = app.model.busy
+        app.exit()
+
+    app = ConsoleApp(connect, settings, host=host or "")
+    signals = SignalEnd(leave)
+    signals.run(app.run_async)
+    # Where a signal ended the console, its terminal may be gone too.
+    with contextlib.suppress(OSError) if signals.number is not None else contextlib.nullcontext():
+        if app.own_units:
+            from .left_running import left_running
+
+            for sentence in asyncio.run(left_running(paths, app.own_units)):
+                print(sentence)
+        if cut_off:
+            print(f"{cut_off} was under way. It leaves its journal behind: the next start resumes it or rolls back.")
+        if app.failure:
+            print(app.failure, file=sys.stderr)
+    signals.end()
     return app.return_code or 0
 
 

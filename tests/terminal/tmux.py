@@ -60,6 +60,10 @@ class Terminal:
         """What the terminal shows now, as text."""
         return self._tmux("capture-pane", "-p")
 
+    def flags(self, *names: str) -> list[str]:
+        """What tmux knows of the terminal's state, by the names of its formats (``alternate_on``)."""
+        return self._tmux("display-message", "-p", " ".join(f"#{{{name}}}" for name in names)).split()
+
     def wait(self, condition: Callable[[str], bool], what: str, seconds: float = 60.0) -> str:
         """The first screen that fulfils the condition; fails with ``what`` and the last screen."""
         end = time.monotonic() + seconds
