@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from .drift import witnesses_of
 from .evidence import truth
-from .evidence.command import command_reading
 from .evidence.reading import Known, Reading
 from .knobs import CONFIG, OFF, PLAIN, Source, Value, find_knob, same_value
 from .state import HostState
@@ -45,10 +44,9 @@ def running_with(state: HostState, name: str) -> Reading:
 
 
 def configured(state: HostState, name: str) -> Reading:
-    """What the configuration asks for; *absent* when it leaves the setting to the engine.
+    """What the configuration asks for; *absent* when it leaves the setting to the engine, *unknown* when it cannot be read.
 
     Raises:
         KnobError: there is no setting of that name.
     """
-    witnesses = witnesses_of(state)
-    return command_reading(witnesses.command, find_knob(name), witnesses.command_file)
+    return truth.unit_reading(witnesses_of(state), find_knob(name))

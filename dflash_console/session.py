@@ -228,16 +228,22 @@ async def _local_service(transport: Transport, paths: Paths, unit: str) -> Proce
 
 
 async def _runs_embedded_engine(service: Service, transport: Transport) -> bool:
-    """Whether the unit's command is certain to start the embedded engine. One that cannot be read is not, and neither is one that
-    leaves the choice to the launcher on a machine with a GPU, where that may be SGLang: no server is started unasked."""
+    """Whether the unit's command is certain to start the embedded engine.
+
+    Where the file cannot be read, the newest start's command counts; of a unit that was never started nothing is certain then.
+    Nor is a command that leaves the choice to the launcher on a machine with a GPU, where that may be SGLang: no server is started
+    unasked.
+    """
     from engine_launch.spec.checks import EngineKind
 
     from .evidence.engine_choice import asked_engine
 
     try:
-        asked = asked_engine((await service.configuration()).command)
+        config = await service.configuration()
     except HostError:
         return False
+    # A file that was spoilt meanwhile does not make another engine of the one that was started from it.
+    asked = asked_engine(config.loaded or () if config.problems and not config.command else config.command)
     return asked is EngineKind.EMBEDDED or (asked is EngineKind.AUTO and not await _has_gpu(transport))
 
 

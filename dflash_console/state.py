@@ -85,6 +85,25 @@ class HostState:
         """All of the engine is there, or was in this start: it answers, or said once that it was ready and hangs now."""
         return self.ready or self.said_ready
 
+    @property
+    def unread_config(self) -> str:
+        """Why it is not known what the configuration asks for, in a sentence; empty when it is known, and when nobody has looked.
+
+        A configuration that was read once and cannot be read any more is not known either: it may say anything by now.
+        """
+        if "config" in self.problems and "service" not in self.problems:
+            return self.problems["config"]
+        config = self.config.value if self.config is not None else None
+        return config.problems[0] if config is not None and config.problems and not config.command else ""
+
+    @property
+    def all_problems(self) -> Mapping[str, str]:
+        """:attr:`problems`, and what is wrong with a configuration that could be read."""
+        config = self.config.value if self.config is not None else None
+        if "config" in self.problems or config is None or not config.problems:
+            return self.problems
+        return {"config": config.problems[0], **self.problems}
+
     def newest(self) -> float | None:
         """When the newest part was read (monotonic)."""
         parts = (self.service, self.config, self.process, self.server, self.loads, self.metrics, self.log)

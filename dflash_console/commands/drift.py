@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ..drift import TruthRow, TruthTable, Verdict, drift_items, truth_table, witnesses_of
-from ..drift.verdicts import PORT
+from ..drift.verdicts import PORT, UNIT_FILE
 from ..evidence.reading import Known, Reading
 from ..formats import shorten
 from ..knobs import Source
@@ -31,7 +31,10 @@ async def _drift(context: Context) -> ExitCode:
         context.output.document({"items": [row_json(row) for row in table.rows]})
     else:
         print_drift(context.output, state, table)
-    return ExitCode.DRIFT if drift_items(table) else ExitCode.FINE
+    if drift_items(table):
+        return ExitCode.DRIFT
+    # Nobody can say that the sources agree while one of them cannot be read.
+    return ExitCode.FAILED if state.unread_config else ExitCode.FINE
 
 
 def row_json(row: TruthRow) -> dict[str, JsonValue]:
@@ -58,9 +61,12 @@ def print_drift(output: Output, state: HostState, table: TruthTable) -> None:
     if witnesses_of(state).running:
         print_table(output, table)
         return
-    output.line(f"{state.unit} is not running, so no setting can disagree with its unit file yet")
+    if state.unread_config:
+        output.line(f"{state.unit} is not running, and what its unit file asks for is not known")
+    else:
+        output.line(f"{state.unit} is not running, so no setting can disagree with its unit file yet")
     for row in table.rows:
-        if row.verdict is Verdict.DRIFT or row.knob == PORT:
+        if row.verdict is Verdict.DRIFT or row.knob in (PORT, UNIT_FILE):
             output.line(f"{row.verdict.symbol} {row.message}", tone_of(row))
 
 

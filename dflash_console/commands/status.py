@@ -143,7 +143,7 @@ def status_json(state: HostState, figures: Figures, table: TruthTable) -> dict[s
             "items": [{"knob": row.knob, "verdict": row.verdict.value, "message": row.message} for row in drift_items(table)],
         },
         **gpus_json(state),
-        "problems": dict(state.problems),
+        "problems": dict(state.all_problems),
     }
 
 
@@ -200,9 +200,11 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
     if items:
         output.line(f"drift: {len(items)}", Tone.BAD)
         output.table([[Cell("✗", Tone.BAD), row.knob, row.message] for row in items], indent=2, wrap=True)
+    elif state.unread_config:
+        output.line("? drift is not known: the unit file cannot be read", Tone.CAUTION)
     elif state.ready:
         output.line("✓ no drift: all sources agree", Tone.GOOD)
-    for source, problem in state.problems.items():
+    for source, problem in state.all_problems.items():
         output.line(f"{source}: {problem}", Tone.CAUTION)
 
 
@@ -219,7 +221,8 @@ def _print_settings(output: Output, state: HostState) -> None:
         now, asked = running_with(state, name), configured(state, name)
         if now.known is not Known.VALUE and asked.known is not Known.VALUE:
             continue
-        wanted = show_value(asked.value) if asked.known is Known.VALUE else Cell("not given", Tone.FAINT)
+        missing = "not given" if asked.known is Known.ABSENT else "?"
+        wanted = show_value(asked.value) if asked.known is Known.VALUE else Cell(missing, Tone.FAINT)
         rows.append(
             [
                 KNOBS[name].title,
@@ -228,7 +231,8 @@ def _print_settings(output: Output, state: HostState) -> None:
                 _source(now),
             ]
         )
-    output.table(rows, header=["setting", "in effect", "configured", "by"])
+    if rows:
+        output.table(rows, header=["setting", "in effect", "configured", "by"])
 
 
 def _source(reading: Reading) -> str:

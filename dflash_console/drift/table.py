@@ -12,6 +12,7 @@ from ..state import ENDED, HostState
 from .causes import Older, disagreement, judge, older_words, with_verdict
 from .comparing import said, shown, wanted
 from .port import port_rows
+from .unread import judged_without_unit_file, unit_file_rows
 from .verdicts import COMPACT_CACHE, DROP_IN, RANKS, RESTART_KEY, SPECULATION_KEY, DriftKind, TruthRow, TruthTable, Verdict
 
 
@@ -20,7 +21,8 @@ def witnesses_of(state: HostState) -> Witnesses:
     config = state.config.value if state.config is not None else None
     stopped = state.service is not None and state.service.value.state in ENDED
     return Witnesses(
-        command=config.command if config is not None else None,
+        command=config.command if config is not None and not state.unread_config else None,
+        command_problem=state.unread_config,
         command_file=(config.command_path or config.sources[-1].path) if config is not None and config.sources else "unit file",
         loaded=config.loaded if config is not None else None,
         argv=state.process.value.argv if state.process is not None else None,
@@ -59,6 +61,7 @@ def truth_table(state: HostState) -> TruthTable:
         given |= {Source.UNIT: flag.unit, Source.PROCESS: flag.process}
         message = f"{older_words(older)}; {said(flag.unit)} in the unit file, {said(flag.process)} in the process"
         rows.append(TruthRow(flag.name, flag.flag, given, Verdict.DRIFT, message, RESTART_KEY, DriftKind.PROCESS_OLDER))
+    rows = judged_without_unit_file(rows, state) + unit_file_rows(state)
     rows += _missing_ranks(state)
     rows += _drop_in(state)
     rows += port_rows(state)

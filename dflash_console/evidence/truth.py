@@ -24,6 +24,8 @@ class Witnesses:
     command: Sequence[str] | None = None
     """The command that the configuration files ask for."""
     command_file: str = "unit file"
+    command_problem: str = ""
+    """Why ``command`` is not known, where somebody looked."""
     loaded: Sequence[str] | None = None
     argv: Sequence[str] | None = None
     """The main process's command line."""
@@ -40,12 +42,19 @@ def readings(witnesses: Witnesses, knob: Knob) -> dict[Source, Reading]:
     """``knob`` in every column."""
     return {
         Source.TRAINED: trained_reading(witnesses.drafter, knob),
-        Source.UNIT: command_reading(witnesses.command, knob, witnesses.command_file),
+        Source.UNIT: unit_reading(witnesses, knob),
         Source.LOADED: command_reading(witnesses.loaded, knob, "loaded command"),
         Source.PROCESS: process_reading(witnesses, knob),
         Source.SERVER: report_reading(witnesses, knob),
         Source.LOG: log_reading(witnesses.log, knob) if witnesses.running else unknown(NOT_RUNNING),
     }
+
+
+def unit_reading(witnesses: Witnesses, knob: Knob) -> Reading:
+    """What the configuration files ask for; *unknown* with the reason where they cannot be read."""
+    if witnesses.command is None and witnesses.command_problem:
+        return unknown(witnesses.command_problem)
+    return command_reading(witnesses.command, knob, witnesses.command_file)
 
 
 def process_reading(witnesses: Witnesses, knob: Knob) -> Reading:

@@ -16,7 +16,7 @@ def drift_evidence(state: HostState) -> tuple[object, ...]:
     repeat what is known, and judging takes milliseconds."""
     parts = (state.service, state.config, state.process, state.server, state.drafter, state.stranger)
     holders = None if state.gpu_holders is None else state.gpu_holders.value
-    known = (state.ready, holders, *(None if part is None else part.value for part in parts))
+    known = (state.ready, state.unread_config, holders, *(None if part is None else part.value for part in parts))
     if state.log is None:
         return known
     log = state.log.value
@@ -47,6 +47,8 @@ def drift_badge(state: HostState) -> DriftBadge:
         return DriftBadge(f"! {len(items)} unwritten", Tone.WARN)
     if items:
         return DriftBadge(f"✗ {len(items)} drift", Tone.BAD)
+    if state.unread_config:
+        return DriftBadge("? unit file", Tone.WARN)
     if run in ENDED:
         return DriftBadge()
     log = None if state.log is None else state.log.value

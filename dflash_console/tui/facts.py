@@ -123,6 +123,8 @@ def header_facts(
         facts = replace(facts, badge=f"▸ {busy}", badge_tone=Tone.BUSY)
     if state.embedded:
         facts = replace(facts, note="embedded engine: a small model on this CPU", short_note="small model on this CPU")
+    if state.unread_config:
+        facts = replace(facts, note=f"unit file: {_without_path(state)}", short_note="")
     lost = link_words(link, now)
     if lost:
         facts = replace(facts, symbol="✗", state=lost, tone=Tone.BAD, age="stale", age_tone=Tone.BAD)
@@ -153,6 +155,12 @@ def header_facts(
     settings = _settings(state) if service.state is RunState.RUNNING else ()
     facts = replace(facts, engine=_engine(state), settings=settings)
     return facts if lost else replace(facts, symbol=symbol, state=word, tone=tone, since=since)
+
+
+def _without_path(state: HostState) -> str:
+    """Why the configuration cannot be read, without the long name of its file."""
+    path = state.config.value.sources[-1].path if state.config is not None and state.config.value.sources else ""
+    return state.unread_config.removeprefix(f"{path}: ")
 
 
 def link_words(link: Link | None, now: float) -> str:

@@ -105,5 +105,5 @@ def detail_lines(view: HostView, *, now: float) -> list[tuple[str, Tone]]:
         stop = "" if view.problem.endswith((".", "?", "!")) else "."
         lines.append((f"{view.problem}{stop}{advice}", Tone.WARN if view.needs_answer else Tone.BAD))
     if view.state is not None:
-        lines += [(f"{source}: {problem}", Tone.WARN) for source, problem in list(view.state.problems.items())[:2]]
+        lines += [(f"{source}: {problem}", Tone.WARN) for source, problem in list(view.state.all_problems.items())[:2]]
     return lines

@@ -209,6 +209,11 @@ class Watcher:
 
     async def _poll_drafter(self, config: ServiceConfig) -> None:
         info = self._builder.state.server.value if self._builder.state.server else None
+        if config.problems and not config.command and self._sources.drafter_config_path((), info) is None:
+            # Which drafter the configuration names is not known; that it cannot be read is said once, of the configuration.
+            self._builder.problems.pop("drafter", None)
+            self._builder.set(drafter=None)
+            return
         drafter = await self._builder.read("drafter", self._sources.drafter(config.command, info))
         self._builder.set(drafter=aged(drafter) if drafter is not None else None)
 

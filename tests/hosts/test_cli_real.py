@@ -236,6 +236,22 @@ async def test_the_answer_no_changes_nothing(engine: Unit, environment: Mapping[
     assert engine.file.read_text() == before
 
 
+async def test_beside_a_unit_file_that_cannot_be_read_nothing_is_said_to_agree(engine: Unit, console: Console) -> None:
+    engine.file.write_text("bad")
+    for stopped in (False, True):
+        if stopped:
+            assert (await console("stop", "--yes")).code == 0
+        drift = await console("drift")
+        assert (drift.code, "not valid TOML" in " ".join(drift.out.split())) == (1, True), drift.out
+        status = (await console("status")).out
+        assert "not valid TOML" in status
+        assert "all sources agree" not in status
+        assert "no drafter is named" not in status
+        assert "a small model on this CPU" in status, "what was started from it was the embedded engine"
+    start = await console("start")
+    assert (start.code, "not valid TOML" in start.err) == (1, True), start.err
+
+
 async def test_a_roll_back_shows_its_plan_before_it_asks(engine: Unit, console: Console) -> None:
     assert (await console("apply", "--set", "tree_budget=16", "--restart", "--yes")).code == 0
     before = engine.file.read_text()

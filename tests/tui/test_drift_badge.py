@@ -96,6 +96,28 @@ def test_the_header_calls_a_taken_port_bad_exactly_where_drift_counts_it(run: Ru
     assert len(drift_items(truth_table(taken))) == (tone is Tone.BAD)
 
 
+SPOILT = "/u/service.toml: not valid TOML: Expected '=' after a key in a key/value pair (at line 1, column 5)"
+
+
+@pytest.mark.parametrize("run", [RunState.RUNNING, RunState.STOPPED, RunState.FAILED])
+def test_a_unit_file_that_cannot_be_read_is_said_in_the_header_and_nothing_is_confirmed(run: RunState) -> None:
+    spoilt = ServiceConfig((ConfigSource("/u/service.toml", "bad"),), (), COMMAND, problems=(SPOILT,))
+    shown = replace(state(run=run), config=Aged(spoilt, NOW))
+    assert drift_evidence(shown) != drift_evidence(state(run=run))
+    badge = drift_badge(shown)
+    assert (badge.words, badge.tone) == ("? unit file", Tone.WARN)
+    note = header_facts(shown, now=NOW, wall=T0, drift=badge).note
+    assert note == "unit file: not valid TOML: Expected '=' after a key in a key/value pair (at line 1, column 5)"
+
+
+def test_a_unit_file_that_was_read_once_and_cannot_be_any_more_confirms_nothing() -> None:
+    gone = replace(state(), problems={"config": "/u/service.toml: permission denied"})
+    assert drift_evidence(gone) != drift_evidence(state())
+    assert drift_badge(gone).words == "? unit file"
+    cut = replace(state(), problems={"config": "the connection was lost", "service": "the connection was lost"})
+    assert drift_badge(cut).words == "✓ confirmed", "the header says that the link is lost, and what it shows is called stale"
+
+
 def test_beside_a_unit_that_does_not_run_the_header_counts_the_drift_that_status_counts_and_confirms_nothing() -> None:
     stopped = state(run=RunState.STOPPED)
     assert drift_badge(stopped).words == ""

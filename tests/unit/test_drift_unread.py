@@ -1,0 +1,97 @@
+"""A unit file that cannot be read is a source that is missing: nothing agrees with it, and what it gives is not known."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from dflash_console.commands.drift import print_drift
+from dflash_console.commands.output import Output
+from dflash_console.commands.status import live_figures, print_status, status_json
+from dflash_console.drift import Verdict, drift_items, truth_table
+from dflash_console.drift.verdicts import UNIT_FILE
+from dflash_console.effective import configured
+from dflash_console.evidence.reading import Known
+from dflash_console.hosts.service import ConfigSource, RunState, ServiceConfig
+from dflash_console.knobs import Source
+from dflash_console.state import Aged, HostState
+
+from .drift_host import COMMAND, Host, reported
+
+WHY = "/u/service.toml: not valid TOML: Expected '=' after a key in a key/value pair (at line 1, column 5)"
+
+
+def running(state: RunState = RunState.RUNNING) -> HostState:
+    return replace(Host(server=reported(), state=state).snapshot(), ready=state is RunState.RUNNING)
+
+
+def spoilt(state: RunState = RunState.RUNNING) -> HostState:
+    """The file was read and makes no sense."""
+    config = ServiceConfig((ConfigSource("/u/service.toml", "bad"),), (), COMMAND, problems=(WHY,))
+    return replace(running(state), config=Aged(config, 0.0))
+
+
+def withheld(state: RunState = RunState.RUNNING) -> HostState:
+    """It was read once and cannot be any more."""
+    return replace(running(state), problems={"config": WHY})
+
+
+def drift_words(state: HostState) -> str:
+    said = io.StringIO()
+    print_drift(Output(json_wanted=False, stdout=said), state, truth_table(state))
+    return said.getvalue()
+
+
+def status_words(state: HostState) -> str:
+    said = io.StringIO()
+    print_status(Output(json_wanted=False, stdout=said), state, live_figures(state), truth_table(state))
+    return said.getvalue()
+
+
+@pytest.mark.parametrize("unread", [spoilt(), withheld()], ids=["spoilt", "withheld"])
+def test_what_it_asks_for_is_unknown_and_no_setting_is_called_in_order(unread: HostState) -> None:
+    assert configured(unread, "tree_budget").known is Known.UNKNOWN
+    table = truth_table(unread)
+    row = table.row("tree_budget")
+    assert row is not None
+    assert (row.readings[Source.UNIT].known, row.readings[Source.UNIT].why) == (Known.UNKNOWN, WHY)
+    assert {row.verdict for row in table.rows} <= {Verdict.UNKNOWN, Verdict.NOTE}
+    assert not drift_items(table), "what cannot be read contradicts nothing"
+    unit_file = table.row(UNIT_FILE)
+    assert unit_file is not None
+    assert unit_file.message == f"{WHY}; until that is mended nobody knows what the next start would run"
+
+
+@pytest.mark.parametrize("run", [RunState.RUNNING, RunState.STOPPED])
+def test_status_and_drift_say_why_and_that_nothing_is_known(run: RunState) -> None:
+    for unread in (spoilt(run), withheld(run)):
+        assert WHY in drift_words(unread)
+        assert "no setting can disagree" not in drift_words(unread)
+        said = status_words(unread)
+        assert WHY in said
+        assert "all sources agree" not in said
+        assert "not given" not in said
+        problems = status_json(unread, live_figures(unread), truth_table(unread))["problems"]
+        assert isinstance(problems, Mapping)
+        assert problems["config"] == WHY
+    assert "all sources agree" in status_words(running())
+
+
+def test_the_drift_between_the_sources_that_were_read_is_still_found() -> None:
+    other = Host(server=reported(speculative_ddtree_budget=16)).snapshot()
+    other = replace(other, ready=True, problems={"config": WHY})
+    assert [row.knob for row in drift_items(truth_table(other))] == ["tree_budget"]
+
+
+def test_a_part_that_cannot_be_read_is_a_note_where_the_command_is_known_all_the_same() -> None:
+    config = ServiceConfig((ConfigSource("/e.service", ""),), COMMAND, COMMAND, problems=("/e.d/x.conf: permission denied",))
+    row = truth_table(replace(running(), config=Aged(config, 0.0))).row(UNIT_FILE)
+    assert row is not None
+    assert (row.verdict, row.message) == (Verdict.NOTE, "/e.d/x.conf: permission denied")
+
+
+def test_where_all_can_be_read_there_is_no_such_row() -> None:
+    assert truth_table(running()).row(UNIT_FILE) is None
