@@ -92,14 +92,19 @@ async def check_gpus(transport: Transport, state: HostState) -> Check:
     """The GPU tool, and GPU processes that are not this unit's."""
     try:
         rows = await read_gpus(transport)
-        holders = await read_holders(transport, _main_pid(state))
     except NoGpuTool as problem:
         if state.embedded:
             return Check("GPUs", CheckStatus.OK, f"{problem} (the embedded engine needs none)")
         return Check("GPUs", CheckStatus.WARNING, str(problem))
     except HostError as problem:
         return Check("GPUs", CheckStatus.WARNING, str(problem))
-    return judge_gpus(replace(state, gpus=Aged(rows, 0.0), gpu_holders=Aged(holders, 0.0)))
+    problems = {source: said for source, said in state.problems.items() if source not in ("gpus", "gpu processes")}
+    try:
+        holders = Aged(await read_holders(transport, _main_pid(state)), 0.0) if rows else None
+    except HostError as problem:
+        # What is wrong with the GPUs themselves is known all the same.
+        holders, problems["gpu processes"] = None, str(problem)
+    return judge_gpus(replace(state, gpus=Aged(rows, 0.0), gpu_holders=holders, problems=problems))
 
 
 def judge_gpus(state: HostState) -> Check:
@@ -113,6 +118,8 @@ def judge_gpus(state: HostState) -> Check:
     said = [fault.words for fault in report.findings]
     if left:
         said.append(f"GPU memory is held by processes that are not known to be this unit's: {_listed(left)}")
+    if state.gpu_holders is None and (why := state.problems.get("gpu processes")):
+        said.append(f"which processes hold GPU memory is not known: {why}")
     if said:
         grave = any(fault.grade is Grade.BAD for fault in report.faults)
         return Check("GPUs", CheckStatus.FAILED if grave else CheckStatus.WARNING, f"{report.kinds}. {_listed(said, '. ')}")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from engine_launch.spec.nvidia_smi import LOST, NEEDS_RESET, UNREACHED, slowdowns
+from engine_launch.spec.nvidia_smi import LOST, NEEDS_RESET, UNREACHED, slowdowns, whole
 
 from .secrets import mask_text
 from .terminal_text import clean_line
@@ -103,21 +103,21 @@ def parse_compute_apps(text: str) -> tuple[GpuProcess, ...]:
     """Rows of ``nvidia-smi --query-compute-apps``."""
     found: list[GpuProcess] = []
     for cells in _table(text, APPS_QUERY, free="process_name"):
-        pid = _number(cells.get("pid", ""))
-        if pid is None:
+        pid = whole(cells.get("pid", ""))
+        if not pid:
             continue
         name = cells.get("process_name", "")
         known = name.strip("[] ").lower() not in _SAYS_NOTHING
         found.append(
             GpuProcess(
-                int(pid), mask_text(name) if known else "", cells.get("gpu_uuid", ""), _number(cells.get("used_gpu_memory", ""))
+                pid, mask_text(name) if known else "", cells.get("gpu_uuid", ""), _amount(cells.get("used_gpu_memory", ""))
             )
         )
     return tuple(found)
 
 
 def _row(cells: dict[str, str]) -> GpuRow | None:
-    index = _number(cells.get("index", ""))
+    index = whole(cells.get("index", ""))
     if index is None:
         return None
     reasons: dict[str, list[str]] = {}
@@ -126,22 +126,21 @@ def _row(cells: dict[str, str]) -> GpuRow | None:
         if _number(cells.get(name, "")) is None and reason.lower() not in _SAYS_NOTHING:
             reasons.setdefault(reason, []).append(figure)
     said = {cell.strip("[] ").lower() for cell in cells.values()}
-    ecc = _number(cells.get("ecc.errors.uncorrected.volatile.total", ""))
     clocks = cells.get("clocks_event_reasons.active") or cells.get("clocks_throttle_reasons.active", "")
     return GpuRow(
-        index=int(index),
+        index=index,
         name=cells.get("name", ""),
-        utilisation=_number(cells.get("utilization.gpu", "")),
-        memory_used=_number(cells.get("memory.used", "")),
-        memory_total=_number(cells.get("memory.total", "")),
-        power=_number(cells.get("power.draw", "")),
+        utilisation=_amount(cells.get("utilization.gpu", "")),
+        memory_used=_amount(cells.get("memory.used", "")),
+        memory_total=_amount(cells.get("memory.total", "")),
+        power=_amount(cells.get("power.draw", "")),
         temperature=_number(cells.get("temperature.gpu", "")),
         note="; ".join(f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()),
         uuid=cells.get("uuid", ""),
         lost=LOST if LOST.lower() in said else "",
         needs_reset=NEEDS_RESET.lower() in said,
         slowed=slowdowns(clocks) or (),
-        ecc_errors=None if ecc is None else int(ecc),
+        ecc_errors=whole(cells.get("ecc.errors.uncorrected.volatile.total", "")),
         mig={"enabled": True, "disabled": False}.get(cells.get("mig.mode.current", "").lower()),
     )
 
@@ -180,6 +179,17 @@ def _table(text: str, columns: Sequence[str], *, free: str = "") -> Iterator[dic
             cells[at : at + more + 1] = [", ".join(cells[at : at + more + 1])]
         if len(cells) >= 2:
             yield dict(zip(names, cells, strict=False))
+
+
+def has_header(text: str, columns: Sequence[str]) -> bool:
+    """Whether a line of the text is the header of a table that begins with the first of ``columns``."""
+    return any(line.split(",")[0].strip() == columns[0] for line in text.splitlines())
+
+
+def _amount(cell: str) -> float | None:
+    """A figure that cannot be below zero."""
+    number = _number(cell)
+    return None if number is None or number < 0 else number
 
 
 def _number(cell: str) -> float | None:

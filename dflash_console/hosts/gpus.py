@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from engine_launch.spec.nvidia_smi import REFUSED
 
 from ..evidence.command import find_engine
-from ..evidence.gpu import APPS_QUERY, QUERIES, GpuProcess, GpuRow, parse_compute_apps, parse_gpus
+from ..evidence.gpu import APPS_QUERY, QUERIES, GpuProcess, GpuRow, has_header, parse_compute_apps, parse_gpus
 from ..evidence.gpu_holders import GpuHolder as GpuHolder
 from ..evidence.gpu_holders import Owner as Owner
 from ..evidence.terminal_text import clean_line
@@ -23,6 +23,13 @@ TIMEOUT_S = 10.0
 
 NOT_EXECUTABLE = 126
 """A shell's exit status for a program that is there and cannot be run."""
+NOT_FOUND = 127
+"""A shell's exit status for a program that it does not find, and a loader's for a library; also where a script's interpreter is
+what is missing."""
+NO_DEVICES = "No devices were found"
+NO_PROCESSES = "No running processes found"
+SHOWN = 60
+"""Characters of an answer that is not understood."""
 
 
 class NoGpuTool(HostError):
@@ -39,9 +46,21 @@ async def read_gpus(transport: Transport) -> tuple[GpuRow, ...]:
     *more, last = QUERIES
     for columns in more:
         with contextlib.suppress(_Refused):
-            return parse_gpus(await _ask(transport, f"--query-gpu={','.join(columns)}"))
+            return _gpus(transport, await _ask(transport, f"--query-gpu={','.join(columns)}"))
     # An older driver than these columns: without them what is slowed down or has memory errors is not known.
-    return parse_gpus(await _ask(transport, f"--query-gpu={','.join(last)}"))
+    return _gpus(transport, await _ask(transport, f"--query-gpu={','.join(last)}"))
+
+
+def _gpus(transport: Transport, said: str) -> tuple[GpuRow, ...]:
+    """The rows of an answer. Raises: HostError: it is none, whatever its exit status was."""
+    rows = parse_gpus(said)
+    if not rows and NO_DEVICES not in said and not has_header(said, QUERIES[0]):
+        raise _not_understood(transport, said)
+    numbers = [row.index for row in rows if row.index is not None]
+    twice = next((number for number in numbers if numbers.count(number) > 1), None)
+    if twice is not None:
+        raise _not_understood(transport, said, f" (it has GPU {twice} twice)")
+    return rows
 
 
 async def read_holders(transport: Transport, main_pid: int | None, unit: str = "") -> tuple[GpuHolder, ...]:
@@ -54,8 +73,11 @@ async def read_holders(transport: Transport, main_pid: int | None, unit: str = "
     Raises:
         NoGpuTool, HostError: as :func:`read_gpus`.
     """
-    processes = parse_compute_apps(await _ask(transport, f"--query-compute-apps={','.join(APPS_QUERY)}"))
+    said = await _ask(transport, f"--query-compute-apps={','.join(APPS_QUERY)}")
+    processes = parse_compute_apps(said)
     if not processes:
+        if not has_header(said, APPS_QUERY) and NO_PROCESSES not in said and NO_DEVICES not in said:
+            raise _not_understood(transport, said)
         return ()
     few = [process.pid for process in processes] if main_pid is not None and unit.endswith(".service") else None
     table = await read_processes(transport, None if few is None or main_pid is None else (1, main_pid, *few))
@@ -97,11 +119,11 @@ async def _ask(transport: Transport, query: str) -> str:
             reason = str(error).rpartition(": ")[2]
             if reason != os.strerror(errno.ENOENT):
                 raise _not_executable(transport, reason) from None
-            raise NoGpuTool(f"there is no nvidia-smi on {transport.name}, so nothing is known of GPUs") from None
+            raise await _not_found(transport, reason) from None
         raise HostError(f"{error}; the GPU driver may hang (dmesg tells)") from None
-    if done.status == 127:
-        raise NoGpuTool(f"there is no nvidia-smi on {transport.name}, so nothing is known of GPUs")
     said = done.stdout.decode("utf-8", "replace")
+    if done.status == NOT_FOUND:
+        raise await _not_found(transport, _first_line(done, said))
     if done.status == NOT_EXECUTABLE:
         raise _not_executable(transport, _first_line(done, said))
     if not done.ok and REFUSED in said:
@@ -109,6 +131,25 @@ async def _ask(transport: Transport, query: str) -> str:
     if not done.ok and not _has_rows(said):
         raise HostError(f"nvidia-smi on {transport.name} failed: {_first_line(done, said)}")
     return said
+
+
+async def _not_found(transport: Transport, reason: str) -> HostError:
+    """The tool is absent, or it is there and what it needs to run is: the system says the same of both."""
+    try:
+        found = (await transport.run(["sh", "-c", "command -v nvidia-smi"], timeout=TIMEOUT_S)).ok
+    except HostUnreachable:
+        raise
+    except HostError:
+        found = False
+    if found:
+        return _not_executable(transport, f"{reason}: an interpreter, a loader or a library that it needs is missing")
+    return NoGpuTool(f"there is no nvidia-smi on {transport.name}, so nothing is known of GPUs")
+
+
+def _not_understood(transport: Transport, said: str, why: str = "") -> HostError:
+    words = " ".join(clean_line(said.replace("\n", " ")).split())
+    begins = f"it begins: {words[:SHOWN]}{'…' if len(words) > SHOWN else ''}" if words else "it is empty"
+    return HostError(f"the answer of nvidia-smi on {transport.name} is not understood{why}; {begins}")
 
 
 def _not_executable(transport: Transport, reason: str) -> HostError:

@@ -42,8 +42,14 @@ class GpuPoller:
         self,
         read: Callable[[], Awaitable[tuple[GpuRow, ...]]],
         holders: Callable[[], Awaitable[tuple[GpuHolder, ...] | None]] | None = None,
+        take: Callable[[tuple[GpuRow, ...]], None] = lambda rows: None,
     ) -> None:
+        """
+        Args:
+            take: is given the GPUs at once; the second question, whose processes they have, may hang.
+        """
         self._read = read
+        self._take = take
         self._holders = holders
         self._holders_after = 0.0
         self._failures = 0
@@ -68,13 +74,19 @@ class GpuPoller:
             self.pause = min(SLOWEST_S, EVERY_S * 2**self._failures)
             raise
         self._failures = 0
+        self.pause = self._pause_after(begun)
+        self._take(rows)
         holders, problem = None, ""
         try:
             holders = await self._ask_holders(begun) if rows else None
         except HostError as error:
             problem = str(error)
-        self.pause = min(SLOWEST_S, max(EVERY_S, (time.monotonic() - begun) / SHARE))
+        self.pause = self._pause_after(begun)
         return GpuLook(rows, holders, problem)
+
+    @staticmethod
+    def _pause_after(begun: float) -> float:
+        return min(SLOWEST_S, max(EVERY_S, (time.monotonic() - begun) / SHARE))
 
     async def _ask_holders(self, now: float) -> tuple[GpuHolder, ...] | None:
         if self._holders is None or now < self._holders_after:

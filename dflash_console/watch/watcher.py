@@ -24,6 +24,7 @@ from .log_fold import LogFold
 from .notes import Notes
 
 if TYPE_CHECKING:
+    from ..evidence.gpu import GpuRow
     from ..evidence.gpu_holders import GpuHolder
     from ..evidence.journal import LogLine
     from ..history import History
@@ -104,8 +105,11 @@ class Watcher:
                 await self._gpus_read.wait()
         except TimeoutError:
             if self._polled.is_set():
-                hangs = "the GPU driver may hang (dmesg tells)"
-                self._builder.problems["gpus"] = f"nvidia-smi did not answer within {timeout:g} s; {hangs}"
+                hangs = f"within {timeout:g} s; the GPU driver may hang (dmesg tells)"
+                if self._builder.state.gpus is None:
+                    self._builder.problems["gpus"] = f"nvidia-smi did not answer {hangs}"
+                else:
+                    self._builder.problems["gpu processes"] = f"nvidia-smi did not say which processes hold GPU memory {hangs}"
                 self._builder.publish()
         return self.state
 
@@ -234,17 +238,12 @@ class Watcher:
         from ..hosts.gpus import NoGpuTool
         from .gpus import GpuPoller
 
-        poller = GpuPoller(self._sources.gpus, self._gpu_holders)
+        poller = GpuPoller(self._sources.gpus, self._gpu_holders, self._take_gpus)
         while True:
             try:
                 look = await poller.poll()
-                if not look.rows and not self._builder.state.embedded:
-                    # Mostly it fails over that.
-                    raise HostError("nvidia-smi lists no GPU")
-                self._builder.set(gpus=aged(look.rows))
                 if look.holders is not None:
                     self._builder.set(gpu_holders=aged(look.holders))
-                self._builder.problems.pop("gpus", None)
                 if look.problem:
                     self._builder.problems["gpu processes"] = look.problem
                 else:
@@ -258,6 +257,14 @@ class Watcher:
             self._builder.publish()
             self._gpus_read.set()
             await asyncio.sleep(poller.pause)
+
+    def _take_gpus(self, rows: tuple[GpuRow, ...]) -> None:
+        """Raises: HostError: there are none where some should be; mostly the tool fails over that."""
+        if not rows and not self._builder.state.embedded:
+            raise HostError("nvidia-smi lists no GPU")
+        self._builder.set(gpus=aged(rows))
+        self._builder.problems.pop("gpus", None)
+        self._builder.publish()
 
     async def _gpu_holders(self) -> tuple[GpuHolder, ...] | None:
         """Who holds GPU memory; ``None`` while the engine loads (its ranks come one by one), and where a start came between."""

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from dflash_console.doctor import CheckStatus
 from dflash_console.evidence.gpu import GpuRow, parse_gpus
+from dflash_console.host_checks import check_gpus
 from dflash_console.hosts import proc
 from dflash_console.hosts.gpus import GpuHolder, NoGpuTool, Owner, read_gpus, read_holders
 from dflash_console.hosts.local import LocalTransport
 from dflash_console.hosts.transport import HostError
+from dflash_console.state import HostState
 from dflash_console.watch.gpus import EVERY_S, SLOWEST_S, GpuPoller
 
 ROW = "0, GPU-aaaaaaaa, NVIDIA H200, 90 %, 118432 MiB, 143771 MiB, 612.40 W, 61"
@@ -109,9 +112,6 @@ async def test_a_host_without_the_tool_and_a_host_without_a_gpu_are_two_things(t
         pytest.skip("this machine has the tool")
     with pytest.raises(NoGpuTool, match="no nvidia-smi on this machine"):
         await read_gpus(LocalTransport())
-    tool.does("exit 127")
-    with pytest.raises(NoGpuTool):
-        await read_gpus(LocalTransport())
     tool.does("echo 'No devices were found'")
     assert await read_gpus(LocalTransport()) == ()
 
@@ -181,3 +181,62 @@ async def test_holders_of_gpu_memory_are_told_apart_by_their_unit_and_the_dead_a
     assert "unknown amount" in holders[1].words
     assert "ended" in holders[2].words
     assert "69400 MiB" in holders[2].words
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo '<html><body><h1>502 Bad Gateway</h1></body></html>'", "it begins: <html><body><h1>502 Bad Gateway</h1>"),
+        ("head -c 3000 /dev/zero | tr '\\0' '\\033'", "it is empty"),
+        (":", "it is empty"),
+        ("printf 'i\\000n\\000d\\000e\\000x'", "it begins: index"),
+        ("echo '-1, GPU-a, NVIDIA H200, 90 %'", "it begins: -1, GPU-a"),
+        (f"echo '{ROW}'; echo '{ROW}'", r"\(it has GPU 0 twice\)"),
+    ],
+)
+async def test_rubbish_with_a_good_exit_status_is_called_that_with_its_first_words(tool: Tool, script: str, words: str) -> None:
+    tool.does(script)
+    with pytest.raises(HostError, match=rf"answer of nvidia-smi on this machine is not understood.*{words}"):
+        await read_gpus(LocalTransport())
+
+
+async def test_rubbish_about_processes_is_not_taken_for_none(tool: Tool) -> None:
+    for script in (":", "echo '<html>'", "echo '0, python, GPU-a, 1 MiB'"):
+        tool.does(script)
+        with pytest.raises(HostError, match="is not understood"):
+            await read_holders(LocalTransport(), None)
+    for script in ("echo 'pid, process_name, gpu_uuid, used_gpu_memory [MiB]'", "echo 'No running processes found'"):
+        tool.does(script)
+        assert await read_holders(LocalTransport(), None) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("#!/no/such/interpreter\n", "No such file or directory"),
+        ("#!/bin/sh\nexec /no/such/program\n", "/no/such/program"),
+        (
+            "#!/bin/sh\necho 'nvidia-smi: error while loading shared libraries: libnvidia-ml.so.1' >&2; exit 127\n",
+            "libnvidia-ml",
+        ),
+    ],
+)
+async def test_a_tool_whose_interpreter_loader_or_library_is_missing_is_there(tool: Tool, text: str, reason: str) -> None:
+    tool.path.write_text(text, encoding="utf-8")
+    tool.path.chmod(0o755)
+    with pytest.raises(HostError, match=rf"cannot be executed \(.*{reason}.* that it needs is missing\)") as told:
+        await read_gpus(LocalTransport())
+    assert not isinstance(told.value, NoGpuTool)
+
+
+async def test_the_doctor_judges_the_gpus_also_where_the_processes_cannot_be_asked_for(tool: Tool) -> None:
+    row = f"{ROW}, 0x0, 2, Disabled"
+    denied = "echo 'Insufficient Permissions'; exit 4"
+    tool.does(f"case \"$1\" in\n*compute-apps*) {denied};;\n*) echo '{row}';;\nesac")
+    check = await check_gpus(LocalTransport(), HostState(host="here", unit="engine"))
+    assert check.status is CheckStatus.FAILED
+    assert "GPU 0 has 2 uncorrected memory errors" in check.message
+    assert "which processes hold GPU memory is not known: nvidia-smi on this machine failed: Insufficient" in check.message
+    tool.does(f"case \"$1\" in\n*compute-apps*) {denied};;\n*) echo '{ROW}, 0x0, 0, Disabled';;\nesac")
+    check = await check_gpus(LocalTransport(), HostState(host="here", unit="engine"))
+    assert (check.status, "no strangers" in check.message) == (CheckStatus.WARNING, False)

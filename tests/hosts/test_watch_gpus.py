@@ -105,6 +105,23 @@ async def test_one_look_waits_for_the_gpus_but_not_for_a_tool_that_hangs(
     assert state.problems["gpus"].startswith("nvidia-smi did not answer within 0.5 s")
 
 
+async def test_the_gpus_that_were_read_stay_while_the_question_about_their_processes_hangs(
+    make_unit: MakeUnit, watching: Watching, tool: Path
+) -> None:
+    does(tool, f"case \"$1\" in\n*compute-apps*) sleep 300;;\n*) cat <<'END'\n{text('eight-load.csv')}END\n;;\nesac")
+    unit = make_unit()
+    await unit.service.start()
+    watcher = await watching.start(unit)
+    await when(watcher, lambda state: state.been_ready)
+    other = await watching.start(unit)
+    await when(other, lambda state: state.been_ready and state.gpus is not None)
+    state = await other.gpus_settled(1.0)
+    assert state.gpus is not None
+    assert len(state.gpus.value) == 8
+    assert "gpus" not in state.problems
+    assert state.problems["gpu processes"].startswith("nvidia-smi did not say which processes hold GPU memory within 1 s")
+
+
 async def test_a_server_whose_driver_lists_no_gpu_any_more_is_told_so(
     make_unit: MakeUnit, watching: Watching, tool: Path
 ) -> None:

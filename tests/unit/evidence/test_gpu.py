@@ -143,6 +143,13 @@ def test_no_escape_of_the_tools_output_is_kept() -> None:
     assert [row.lost for row in rows] == ["", "no"]
 
 
+def test_figures_that_cannot_be_are_unknown() -> None:
+    (row,) = parse_gpus("0, GPU-a, NVIDIA H200, -1 %, -5 MiB, 9 MiB, -3 W, -4, 0x0, -3, Disabled\n-1, GPU-b, NVIDIA H200, 1 %\n")
+    assert (row.utilisation, row.memory_used, row.power, row.ecc_errors) == (None, None, None, None)
+    assert row.temperature == -4, "a host may be that cold"
+    assert parse_compute_apps("-7, python, GPU-a, 1 MiB\n0, python, GPU-a, 1 MiB\n") == ()
+
+
 def test_a_message_in_place_of_rows_gives_none() -> None:
     assert parse_gpus("No devices were found\n") == ()
     assert parse_gpus("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n") == ()
