@@ -231,8 +231,8 @@ async def _runs_embedded_engine(service: Service, transport: Transport) -> bool:
     """Whether the unit's command is certain to start the embedded engine.
 
     Where the file cannot be read, the newest start's command counts; of a unit that was never started nothing is certain then.
-    Nor is a command that leaves the choice to the launcher on a machine with a GPU, where that may be SGLang: no server is started
-    unasked.
+    Nor is a command that leaves the choice to the launcher on a machine with a GPU, where that may be SGLang: no server is
+    started unasked.
     """
     from engine_launch.spec.checks import EngineKind
 

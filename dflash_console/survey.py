@@ -110,6 +110,17 @@ async def _port_taken(state: HostState, command: tuple[str, ...], transport: Tra
     return True
 
 
+async def who_has_port(state: HostState, command: tuple[str, ...], transport: Transport) -> str | None:
+    """Who listens where an engine with this command would, in words; ``None`` = nobody, or the unit's own engine.
+
+    Raises:
+        HostError: nobody can look.
+    """
+    if not await _port_taken(state, command, transport):
+        return None
+    return await _port_holder(command, transport) or "another program"
+
+
 async def _port_holder(command: tuple[str, ...], transport: Transport) -> str:
     address = engine_address(command)
     with contextlib.suppress(HostError):

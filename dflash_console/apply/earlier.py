@@ -31,21 +31,28 @@ class WayBack:
 
 
 async def way_back(session: HostSession) -> WayBack | None:
-    """What a roll-back goes back to: the newest confirmed configuration that is not the one that runs confirmed now; when what is
-    written was never confirmed, what was there before it was written.
+    """What a roll-back goes back to: the newest confirmed configuration before the one that is written; when what is written was
+    never confirmed, what was there before it was written.
+
+    Where nothing else is known, and what is written does not run confirmed, it is that: there is no other that ever worked.
 
     Raises:
         HostError: the configuration cannot be read.
     """
     store, service = ConfirmedStore(session.transport, session.service), session.service
     now, state = service.restorable(await service.configuration()), await service.state()
-    records = await _with_texts(store)
-    record = _other_record([record for record, _ in records], texts_digest(now), state)
-    known = next((WayBack(_name(found), texts) for found, texts in records if found is record), None)
-    if known is not None and any(same_texts(now, texts) for _, texts in records):
-        return known
-    before = texts_before(now, await kept_changes(store), [texts for _, texts in records])
-    return known if before is None else WayBack("the configuration before the last change", before)
+    kept = await _with_texts(store)
+    records, digest = [record for record, _ in kept], texts_digest(now)
+
+    def back_to(record: ConfirmedConfig | None) -> WayBack | None:
+        return next((WayBack(_name(found), texts) for found, texts in kept if found is record), None)
+
+    if (earlier := earlier_record(records, digest, state)) is not None:
+        return back_to(earlier)
+    before = texts_before(now, await kept_changes(store), [texts for _, texts in kept])
+    if before is not None:
+        return WayBack("the configuration before the last change", before)
+    return back_to(last_resort(records, digest, state))
 
 
 def _name(record: ConfirmedConfig) -> str:
@@ -53,16 +60,35 @@ def _name(record: ConfirmedConfig) -> str:
     return f"the configuration that was confirmed on {at}"
 
 
-def _other_record(records: Sequence[ConfirmedConfig], digest: str, state: ServiceState) -> ConfirmedConfig | None:
-    """The newest that differs from what is confirmed and running now."""
+def earlier_record(records: Sequence[ConfirmedConfig], digest: str, state: ServiceState) -> ConfirmedConfig | None:
+    """The newest record that comes before the configuration that is written; ``None`` when that was never confirmed, or first.
+
+    Whether the engine runs makes no difference: a configuration that was confirmed once and does not start any more is gone back
+    from as well. Where another confirmed one runs than is written, it is that one.
+
+    Args:
+        records: newest first.
+        digest: of what is written.
+    """
+    written = next((n for n, record in enumerate(records) if record.digest == digest), None)
+    if written is None:
+        return None
+    first = 0 if _runs_another(records, digest, state) else written
+    return next((record for record in records[first:] if record.digest != digest), None)
+
+
+def last_resort(records: Sequence[ConfirmedConfig], digest: str, state: ServiceState) -> ConfirmedConfig | None:
+    """The newest record of another configuration, else that of the one that is written, unless that one runs confirmed."""
+    runs = state.state is RunState.RUNNING and any(
+        record.digest == digest and record.invocation_id == state.invocation_id for record in records
+    )
+    others = [record for record in records if record.digest != digest]
+    return next(iter(others or (() if runs else records)), None)
+
+
+def _runs_another(records: Sequence[ConfirmedConfig], digest: str, state: ServiceState) -> bool:
     running = state.state is RunState.RUNNING
-    for record in records:
-        if record.digest != digest or not running or record.invocation_id != state.invocation_id:
-            if record.digest == digest and running and any(other.invocation_id == state.invocation_id for other in records):
-                # The same text, confirmed in an earlier start: going back to it would change nothing.
-                continue
-            return record
-    return None
+    return running and any(record.invocation_id == state.invocation_id and record.digest != digest for record in records)
 
 
 async def _with_texts(store: ConfirmedStore) -> list[tuple[ConfirmedConfig, Texts]]:

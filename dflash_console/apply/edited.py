@@ -8,12 +8,14 @@ from dataclasses import replace
 
 from ..evidence.file_edits import FileEdit, edits_between, new_texts
 from ..evidence.secrets import mask_argv
+from ..hosts.address import engine_address
 from ..hosts.transport import HostError
 from ..plan import Change, Finding, Mode, Plan, PlanError, Predictions
 from ..plan.maker import diff_of
 from ..plan.masking import mask_values, secret_values
 from ..session import HostSession
-from .asked import asked_changes, dialect_of
+from ..survey import who_has_port
+from .asked import asked_changes, dialect_of, unproven
 from .earlier import WayBack
 
 NOTHING_HIDDEN = "has nothing to carry over: no drop-in of the console's hides a change of it"
@@ -31,7 +33,36 @@ async def plan_rollback(session: HostSession, back: WayBack) -> Plan:
     expected = Predictions(restart_s=base.predictions.restart_s, stage_seconds=base.predictions.stage_seconds)
     goes_back = Finding.info("goes_back_to", f"goes back to {back.name}")
     plan = _with_edits(session, base, edits_between(now, back.texts), command)
-    return replace(plan, predictions=expected, findings=(goes_back,))
+    return replace(plan, predictions=expected, findings=(*await _port(session, plan), goes_back, *_unproven(plan)))
+
+
+async def _port(session: HostSession, plan: Plan) -> tuple[Finding, ...]:
+    """The port that the earlier configuration needs: what would keep its engine from listening stops the roll-back before it
+    begins, as it stops a start."""
+    state = session.watcher.state
+    if not plan.edits and state.config is not None and state.config.value.chosen_port is not None:
+        return ()  # Nothing is written, so the start takes the next port that is free.
+    try:
+        holder = await who_has_port(state, plan.command, session.transport)
+    except HostError:
+        return ()
+    if holder is None:
+        return ()
+    address = engine_address(plan.command)
+    port = f"port {address.port}" if address is not None else "the port"
+    said = f"{port} of that configuration is held by {holder}: the engine could not listen; end that first"
+    return (Finding.error("port_busy", said),)
+
+
+def _unproven(plan: Plan) -> tuple[Finding, ...]:
+    """What the plan changes and no setting tells: whoever reads *confirmed* at the end has to know what that leaves out."""
+    others = unproven(plan.command, plan.old_command, plan.changes)
+    if others:
+        return (Finding.warning("not_proven", f"also changes {', '.join(others)}: the diff shows how, and nothing proves it"),)
+    if plan.edits and plan.command == plan.old_command:
+        said = "the command stays as it is: what else changes is in the diff, and nothing but the start proves it"
+        return (Finding.warning("not_proven", said),)
+    return ()
 
 
 async def plan_rebase(session: HostSession) -> Plan:

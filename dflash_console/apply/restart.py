@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..drift import drift_items, truth_table
 from ..evidence.command import flag_value, set_flag
@@ -230,6 +231,10 @@ class RestartApply:
                 shown = " ".join(mask_argv(config.loaded))
                 reason = f"the manager started another command than the planned one, the file was changed meanwhile: {shown}"
                 raise StageFailed(Verdict.OTHER_VALUE, reason)
+            if moved:
+                # The port that was planned is another program's: that it is not the one in effect is said, and no failure.
+                changes = tuple(change for change in self._plan.changes if change.knob != "flag:--port")
+                self._plan = replace(self._plan, changes=changes)
             notes.evidence = f"process {state.main_pid}{moved}"
             return state.main_pid
 

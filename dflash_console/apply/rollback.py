@@ -24,8 +24,8 @@ TAKES_BACK = Finding.info("goes_back_to", "takes back what was changed while the
 
 
 async def plan_roll_back(session: HostSession) -> Plan | None:
-    """The plan that goes back to the last confirmed configuration that is not the one that runs confirmed now, or, when what is
-    written was never confirmed, to what was there before; ``None`` when nothing earlier is known. Changes nothing.
+    """The plan that goes back to the last confirmed configuration before the one that is written, or, when what is written was
+    never confirmed, to what was there before; ``None`` when nothing earlier is known. Changes nothing.
 
     A change of the running engine that was never written down is taken back without a restart, if what is written is the
     confirmed configuration; otherwise the file has to go back, and with it the running engine.

@@ -21,7 +21,7 @@ from ..apply import (
 from ..hosts.service import RunState
 from ..plan import Mode, PlanError
 from ..session import HostSession
-from .change import consent
+from .change import consent, refuse_blocked
 from .context import Context
 from .operation import carry_out
 from .operation_output import StagePrinter, nothing_changed
@@ -105,6 +105,8 @@ async def _roll_back(context: Context, session: HostSession, options: LifecycleO
             context.output.line()
             if plan.mode is Mode.RESTART:
                 context.output.line(f"Restarts {session.unit}{_cut_words(session)}.")
+        if plan.blocked:
+            return refuse_blocked(context, plan)
         consent(context, options.yes, "Go ahead?")
     return await carry_out(context, carry_out_roll_back(session, plan, on_event=StagePrinter(context.output)))
 

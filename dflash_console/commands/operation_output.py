@@ -98,12 +98,18 @@ def print_result(output: Output, result: ApplyResult) -> None:
         # Not even begun: there is nothing that could have been confirmed.
         output.line(f"✗ {result.verdict.value}: {reason}", Tone.BAD)
         return
-    output.line(f"{'?' if result.verdict is Verdict.UNKNOWN else '✗'} not confirmed after {took}: {reason}", Tone.BAD)
+    failed_back = result.verdict is Verdict.ROLLBACK_FAILED
+    outcome = result.verdict.value if failed_back and result.verdict.value not in reason else "not confirmed"
+    output.line(f"{'?' if result.verdict is Verdict.UNKNOWN else '✗'} {outcome} after {took}: {reason}", Tone.BAD)
     for line in result.lines:
         if (text := mask_text(clean_line(line.text))) not in reason:
             output.line(f"  {text}", Tone.FAINT)
     if result.rolled_back:
         output.line("the previous configuration is back and confirmed", Tone.CAUTION)
+    elif failed_back:
+        # The same again would fail again; and what comes before it may not be what is wanted.
+        output.line("see why with: ddtree-console logs --this-start; then mend that, and: ddtree-console start", Tone.CAUTION)
+        output.line("another rollback goes further back, if anything is known, and shows where before it goes", Tone.CAUTION)
     elif not nothing_changed(result):
         output.line("go back to the last confirmed configuration with: ddtree-console rollback", Tone.CAUTION)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dflash_console.apply import carry_out_roll_back, plan_roll_back
+from dflash_console.apply import Verdict, carry_out_roll_back, plan_roll_back, restart_service, stop_service
 from dflash_console.plan import Mode
 
-from .conftest import MakeUnit
+from .conftest import MakeUnit, free_port
+from .other_engines import another_engine
 from .sessions import FAST, change, session_on, started
 
 
@@ -46,6 +47,62 @@ async def test_what_was_changed_while_running_comes_back_without_a_restart_and_t
         assert "takes back what was changed while the engine ran and never written down" in [
             finding.message for finding in plan.findings
         ]
+
+
+async def test_a_flag_that_is_no_setting_goes_back_in_sight_and_is_proven(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        await started(session)
+        other = str(free_port())
+        assert (await change(session, {"flag:--port": other})).confirmed
+        plan = await plan_roll_back(session)
+        assert plan is not None
+        assert ("flag:--port", other, str(unit.port)) in [(found.knob, found.old, found.new) for found in plan.changes]
+        result = await carry_out_roll_back(session, plan, timeouts=FAST)
+        assert result.confirmed, result.reason
+        assert f"--port {unit.port} (this process's command line, --port)" in result.reason
+
+
+async def test_what_no_setting_tells_is_said_to_be_unproven(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit(environment={"KEPT": "1"})
+    async with session_on(tmp_path) as session:
+        await started(session)
+        unit.file.write_text(unit.file.read_text().replace('"KEPT" = "1"', '"KEPT" = "2"'))
+        assert (await restart_service(session, timeouts=FAST)).confirmed
+        plan = await plan_roll_back(session)
+        assert plan is not None
+        assert "the command stays as it is: what else changes is in the diff, and nothing but the start proves it" in [
+            finding.message for finding in plan.warnings
+        ]
+
+
+async def test_beside_a_stopped_unit_it_leads_further_back_than_to_what_is_written(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        first = unit.file.read_text()
+        assert (await change(session, {"tree_budget": 16})).confirmed
+        assert (await stop_service(session, timeouts=FAST)).confirmed
+        plan = await plan_roll_back(session)
+        assert plan is not None
+        assert (await carry_out_roll_back(session, plan, timeouts=FAST)).confirmed
+        assert unit.file.read_text() == first
+
+
+async def test_a_port_that_another_program_holds_stops_it_before_anything_is_touched(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        await started(session)
+        assert (await change(session, {"flag:--port": str(free_port())})).confirmed
+        before, running = unit.file.read_text(), await session.service.state()
+        with another_engine(unit.port, 8):
+            plan = await plan_roll_back(session)
+            assert plan is not None
+            (error,) = plan.errors
+            assert error.message.startswith(f"port {unit.port} of that configuration is held by pid ")
+            result = await carry_out_roll_back(session, plan, timeouts=FAST)
+        assert (result.verdict, [stage.name for stage in result.stages]) == (Verdict.REFUSED, ["checks"])
+        assert (unit.file.read_text(), await session.service.state()) == (before, running)
 
 
 async def test_there_is_none_where_nothing_earlier_is_known(make_unit: MakeUnit, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import pytest
 
 from .commands import Console, console, environment
-from .conftest import MakeUnit, Unit
+from .conftest import MakeUnit, Unit, free_port
+from .other_engines import another_engine
 
 __all__ = ["console", "environment"]
 
@@ -261,6 +262,17 @@ async def test_a_roll_back_shows_its_plan_before_it_asks(engine: Unit, console: 
     assert "goes back to the configuration that was confirmed on" in shown.out
     assert '-    "16",' in shown.out
     assert "Restarts " in shown.out
+    assert engine.file.read_text() == before
+
+
+async def test_a_roll_back_that_could_not_listen_is_refused_before_it_asks(engine: Unit, console: Console) -> None:
+    assert (await console("apply", "--set", f"flag:--port={free_port()}", "--restart", "--yes")).code == 0
+    before = engine.file.read_text()
+    with another_engine(engine.port, 8):
+        ended = await console("rollback", "--yes")
+    assert ended.code == 1
+    assert "flag:--port: " in ended.out
+    assert f"nothing was changed: port {engine.port} of that configuration is held by pid " in ended.err
     assert engine.file.read_text() == before
 
 
