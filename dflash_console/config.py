@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 from .knobs import KnobError, Value, find_knob
+from .paths import read_file
 
 EMBEDDED = "embedded"
 """The host that always exists: this machine's embedded engine."""
@@ -134,7 +135,7 @@ def load_config(path: Path) -> LoadedConfig:
     One thing is taken from a broken file all the same: ``read_only``, so that a typing error takes no protection away.
     """
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         return LoadedConfig(Config())
     except OSError as error:
@@ -167,7 +168,7 @@ def first_look(path: Path) -> FirstLook:
     """Theme and keys as the file names them, where they can be read; :func:`load_config` says later what is wrong with it."""
     data: dict[str, object] = {}
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        text = path.read_text("utf-8-sig")
+        text = read_file(path).decode("utf-8-sig")
         import tomllib
 
         data = tomllib.loads(text)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .config import load_config
 from .knobs import Value
+from .paths import read_file
 
 
 def set_value(path: Path, keys: Sequence[str], value: str | int | float | bool | None) -> None:
@@ -28,7 +29,7 @@ def set_value(path: Path, keys: Sequence[str], value: str | int | float | bool |
     path = path.resolve()
     try:
         # Bytes, because reading a file as text would turn its CR LF into LF.
-        data = path.read_bytes() if path.exists() else b""
+        data = read_file(path) if path.exists() else b""
         document = tomlkit.parse(data.decode("utf-8-sig"))
     except (TOMLKitError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not valid TOML ({error}); mend it first, it was left as it is") from None

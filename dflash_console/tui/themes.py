@@ -9,6 +9,8 @@ from pathlib import Path
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
+from ..paths import read_file
+
 DEFAULT_THEME = "ddtree-dark"
 
 _COLOURS = frozenset(
@@ -84,9 +86,13 @@ def load_themes(folders: tuple[Path, ...]) -> tuple[tuple[Theme, ...], tuple[str
     for folder in folders:
         for path in sorted(folder.glob("*.toml")):
             try:
-                theme = read_theme(path.read_text(encoding="utf-8-sig"), path.name)
-            except (ThemeError, OSError, UnicodeDecodeError) as error:
+                theme = read_theme(read_file(path).decode("utf-8-sig"), path.name)
+            except ThemeError as error:
                 problems.append(str(error))
+            except OSError as error:
+                problems.append(f"{path.name}: cannot be read: {error.strerror}")
+            except UnicodeDecodeError as error:
+                problems.append(f"{path.name}: is not UTF-8 text (byte {error.start})")
             else:
                 themes[theme.name] = theme
     return tuple(themes.values()), tuple(problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,11 @@ def test_a_broken_file_does_not_take_the_others_away(tmp_path: Path) -> None:
     assert "mine" in {theme.name for theme in themes}
     assert len(problems) == 1
     assert "bad.toml" in problems[0]
+
+
+def test_what_is_no_regular_file_is_no_theme_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"name = '\xff'")
+    themes, problems = load_themes((tmp_path,))
+    assert not themes
+    assert problems == ("bytes.toml: is not UTF-8 text (byte 8)", "pipe.toml: cannot be read: it is no regular file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -209,3 +210,29 @@ def test_a_byte_order_mark_is_read_over_and_stays_when_a_value_is_set(tmp_path: 
     assert first_look(path).theme == "light"
     set_value(path, ("theme",), "dark")
     assert path.read_bytes() == b"\xef\xbb\xbf" + GOOD.replace("light", "dark").encode()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "config.toml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    script = (
+        "import sys, pathlib\n"
+        "from dflash_console.config import first_look, load_config\n"
+        "from dflash_console.config_edit import set_value\n"
+        "path = pathlib.Path(sys.argv[1])\n"
+        "print(first_look(path).theme, *load_config(path).problems, sep='\\n')\n"
+        "try: set_value(path, ('theme',), 'light')\n"
+        "except OSError as error: print(error.strerror)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=20, check=True)
+    assert done.stdout.splitlines() == [
+        "dark",
+        f"{path}: cannot be read: it is no regular file",
+        "it is no regular file",
+    ]
