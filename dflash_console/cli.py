@@ -14,7 +14,7 @@ from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
-from .command_line import COMMANDS, CONSOLE, Options, foreign_option, parse
+from .command_line import COMMANDS, CONSOLE, Options, foreign_option, parse, visible
 from .commands.options import CommonOptions
 from .commands.outcome import CommandError, ExitCode
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     if wrong := _not_text(words) or _unknown_command(words):
         with contextlib.suppress(OSError):
-            sys.stderr.write(wrong)
+            sys.stderr.write(visible(wrong) + "\n")
         return ExitCode.USAGE
     try:
         given = parse(words)
@@ -114,7 +114,7 @@ def _not_text(words: Sequence[str]) -> str | None:
             word.encode()
         except UnicodeEncodeError:
             shown = word.encode("utf-8", "replace").decode()
-            return f"ddtree-console: word {number} of the command line, {shown}, is not UTF-8 text\n"
+            return f"ddtree-console: word {number} of the command line, {shown}, is not UTF-8 text"
     return None
 
 
@@ -124,7 +124,7 @@ def _unknown_command(words: Sequence[str]) -> str | None:
     previous = ""
     for word in words:
         if word.startswith("-") and previous not in takes_value and (wrong := foreign_option(word)):
-            return f"ddtree-console: {wrong} (see ddtree-console --help)\n"
+            return f"ddtree-console: {wrong} (see ddtree-console --help)"
         if not word.startswith("-") and previous not in takes_value:
             if word in COMMANDS:
                 return None
@@ -132,6 +132,6 @@ def _unknown_command(words: Sequence[str]) -> str | None:
 
             near = [name for name in COMMANDS if name.startswith(word)] or difflib.get_close_matches(word, COMMANDS, 1, 0.7)
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
-            return f"ddtree-console: there is no command called {word}; {hint}\n"
+            return f"ddtree-console: there is no command called {word}; {hint}"
         previous = word
     return None

@@ -46,13 +46,18 @@ class Parser(argparse.ArgumentParser):
     """argparse whose complaint is one sentence with a way out, not a usage dump."""
 
     def error(self, message: str) -> NoReturn:
-        message = message.replace("ignored explicit argument", "takes no value, not")
+        message = visible(message.replace("ignored explicit argument", "takes no value, not"))
         self.exit(ExitCode.USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     @property
     def options(self) -> tuple[str, ...]:
         """Every spelling of its options."""
         return tuple(self._option_string_actions)
+
+
+def visible(text: str) -> str:
+    """What was typed, to be shown: a character that would act on the terminal, or could not be seen, as Python writes it."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 @dataclass(frozen=True)

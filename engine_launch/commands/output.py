@@ -19,4 +19,6 @@ def warn(message: str) -> None:
 
 
 def _one_line(message: str) -> str:
-    return " ".join(message.split())
+    """On one line, and no character of what a user or a file wrote acts on the terminal: it is shown as Python writes it."""
+    line = " ".join(message.split())
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in line)

@@ -61,6 +61,12 @@ def test_unknown_flag_names_the_nearest() -> None:
     assert "Did you mean --speculative-ddtree-budget?" in one_error_line(launch("serve", "--speculative-ddtree-buget", "8"))
 
 
+def test_a_complaint_shows_control_characters_and_does_not_send_them() -> None:
+    line = one_error_line(launch("doctor", "a\x1b]0;x\x07b"))
+    assert "a\\x1b]0;x\\x07b" in line
+    assert line.isprintable()
+
+
 def test_drafter_that_is_missing_or_broken_is_told_before_loading(tmp_path: Path, model: Path) -> None:
     folder = tmp_path / "drafter"
     argv = ["serve", "--engine", "embedded", "--model-path", str(model), "--speculative-algorithm", "DDTREE"]

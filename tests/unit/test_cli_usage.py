@@ -136,3 +136,24 @@ def test_a_change_is_refused_while_the_default_host_is_in_a_file_that_cannot_be_
     assert "names the default host gpu-a, but cannot be used" in said
     code, said = ends([*words, "--host", "embedded", "--unit", "nope"], capsys)
     assert code == ExitCode.USAGE, said
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["\x1b[31mred"], "no command called \\x1b[31mred;"),
+        (["--\x1b[31mred", "status"], "has no option --\\x1b[31mred"),
+        (["status", "a\x1b]0;x\x07b"], "takes no further word: a\\x1b]0;x\\x07b"),
+        (["status", "a\nb"], "takes no further word: a\\nb"),
+        (["prompt", "--seed", "\x1b[31m\u202e7"], "a whole number, not \\x1b[31m\\u202e7"),
+        (["prompt", "--n=\x9b31m"], "not \\x9b31m"),
+        (["\x1b[31m\udcff"], "\\x1b[31m?"),
+    ],
+)
+def test_a_complaint_shows_control_characters_and_does_not_send_them(
+    words: list[str], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert shown in said
+    assert said.removesuffix("\n").isprintable()
