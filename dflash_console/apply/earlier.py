@@ -50,7 +50,7 @@ async def way_back(session: HostSession) -> WayBack | None:
     if (earlier := earlier_record(records, digest, state)) is not None:
         return back_to(earlier)
     before = texts_before(now, await kept_changes(store), [texts for _, texts in kept])
-    if before is not None:
+    if before is not None and await _makes_sense(session, before):
         return WayBack("the configuration before the last change", before)
     return back_to(last_resort(records, digest, state))
 
@@ -89,6 +89,18 @@ def last_resort(records: Sequence[ConfirmedConfig], digest: str, state: ServiceS
 def _runs_another(records: Sequence[ConfirmedConfig], digest: str, state: ServiceState) -> bool:
     running = state.state is RunState.RUNNING
     return running and any(record.invocation_id == state.invocation_id and record.digest != digest for record in records)
+
+
+async def _makes_sense(session: HostSession, texts: Texts) -> bool:
+    """Whether there is a command in these texts. Where a unit on a host over SSH lacks one, that is said when it is planned."""
+    if not session.embedded:
+        return True
+    try:
+        return bool(await session.service.command_with(texts))
+    except HostUnreachable:
+        raise
+    except HostError:
+        return False
 
 
 async def _with_texts(store: ConfirmedStore) -> list[tuple[ConfirmedConfig, Texts]]:

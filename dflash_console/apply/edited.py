@@ -17,12 +17,17 @@ from ..session import HostSession
 from ..survey import who_has_port
 from .asked import asked_changes, dialect_of, unproven
 from .earlier import WayBack
+from .spoilt import is_spoilt, plan_from_spoilt
 
 NOTHING_HIDDEN = "has nothing to carry over: no drop-in of the console's hides a change of it"
 
 
 async def plan_rollback(session: HostSession, back: WayBack) -> Plan:
     """The plan that puts an earlier configuration back; an info among its findings says which. Raises: PlanError, HostError."""
+    config = await session.service.configuration()
+    if is_spoilt(session, config):
+        plan = await plan_from_spoilt(session, config, back)
+        return replace(plan, findings=(*await _port(session, plan), *plan.findings))
     base = await session.plan(Change({}, Mode.RESTART))
     try:
         command = await session.service.command_with(back.texts)

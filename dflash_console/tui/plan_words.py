@@ -141,7 +141,9 @@ def change_lines(plan: Plan) -> list[tuple[str, str]]:
 def unchanged_words(plan: Plan) -> str:
     """The settings that stay and are proven again in the new start, in one line; empty when there are none."""
     same = [f"{_title(change)} {_shown(change.new)}" for change in plan.changes if _stays(plan, change)]
-    return f"as written now, and proven again: {', '.join(same)}" if same else ""
+    # Without a command that could be read, nothing is known to be written.
+    now = "as written now" if plan.old_command else "as before"
+    return f"{now}, and proven again: {', '.join(same)}" if same else ""
 
 
 def _stays(plan: Plan, change: KnobChange) -> bool:
@@ -150,6 +152,8 @@ def _stays(plan: Plan, change: KnobChange) -> bool:
 
     if plan.mode.value != "restart" or not same_value(change.old, change.new):
         return False
+    if not plan.old_command:
+        return True
     knob = find_knob(change.knob)
     before, after = command_reading(plan.old_command, knob), command_reading(plan.command, knob)
     return before.known is after.known and same_value(before.value, after.value)

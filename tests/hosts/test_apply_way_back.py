@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from dflash_console.apply import Verdict, carry_out_roll_back, plan_roll_back, restart_service, stop_service
-from dflash_console.plan import Mode
+from dflash_console.plan import Mode, PlanError
 
 from .conftest import MakeUnit, free_port
 from .other_engines import another_engine
@@ -103,6 +105,42 @@ async def test_a_port_that_another_program_holds_stops_it_before_anything_is_tou
             result = await carry_out_roll_back(session, plan, timeouts=FAST)
         assert (result.verdict, [stage.name for stage in result.stages]) == (Verdict.REFUSED, ["checks"])
         assert (unit.file.read_text(), await session.service.state()) == (before, running)
+
+
+async def test_a_unit_file_that_cannot_be_read_gives_way_to_the_configuration_that_was_confirmed_last(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8", "--api-key", "geheim")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        good = unit.file.read_text()
+        for stopped in (False, True):
+            if stopped:
+                assert (await stop_service(session, timeouts=FAST)).confirmed
+            unit.file.write_text(good.replace('"geheim",', '"other secret"\n"'))
+            plan = await plan_roll_back(session)
+            assert plan is not None
+            assert not plan.blocked, plan.findings
+            assert "geheim" not in plan.diff
+            assert "other secret" not in plan.diff
+            assert ["not valid TOML" in finding.message for finding in plan.warnings] == [True]
+            result = await carry_out_roll_back(session, plan, timeouts=FAST)
+            assert (result.confirmed, result.rolled_back) == (True, True), result.reason
+            assert "tree budget 8 (log line" in result.reason
+            assert unit.file.read_text() == good
+            assert await plan_roll_back(session) is None, "what cannot be read is nowhere to go back to"
+
+
+async def test_a_unit_file_that_is_not_even_text_is_left_alone_and_where_the_kept_one_lies_is_said(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    unit = make_unit()
+    async with session_on(tmp_path) as session:
+        await started(session)
+        unit.file.write_bytes(b"\xff\xfe")
+        with pytest.raises(PlanError, match=f"not UTF-8.* is kept in {session.service.keep}"):
+            await plan_roll_back(session)
+        assert unit.file.read_bytes() == b"\xff\xfe"
 
 
 async def test_there_is_none_where_nothing_earlier_is_known(make_unit: MakeUnit, tmp_path: Path) -> None:

@@ -91,6 +91,21 @@ async def test_what_stays_as_it_is_written_takes_one_line_so_that_the_diff_is_in
         assert "DDTREE → DDTREE" not in shown
 
 
+async def test_from_a_file_that_cannot_be_read_no_setting_is_said_to_change_or_to_be_written(make_app: MakeApp) -> None:
+    link = link_with_a_way_back()
+    assert link.earlier is not None
+    changes = tuple(replace(change, old=change.new) for change in link.earlier.changes)
+    link.earlier = replace(link.earlier, old_command=(), changes=changes)
+    app = make_app(link)
+    async with running(app, size=(80, 24)) as pilot:
+        await pilot.press("u")
+        await until(lambda: plan_is_open(app), "the plan")
+        shown = " ".join(text_of(app, "#plan").split())
+        assert "as before, and proven again: Algorithm DDTREE" in shown
+        assert "→ DDTREE" not in shown
+        assert "as written now" not in shown
+
+
 async def test_a_way_back_without_a_change_of_a_file_says_what_the_restart_takes(make_app: MakeApp) -> None:
     link = link_with_a_way_back()
     assert link.earlier is not None
