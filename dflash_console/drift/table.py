@@ -61,7 +61,8 @@ def truth_table(state: HostState) -> TruthTable:
         given |= {Source.UNIT: flag.unit, Source.PROCESS: flag.process}
         message = f"{older_words(older)}; {said(flag.unit)} in the unit file, {said(flag.process)} in the process"
         rows.append(TruthRow(flag.name, flag.flag, given, Verdict.DRIFT, message, RESTART_KEY, DriftKind.PROCESS_OLDER))
-    rows = judged_without_unit_file(rows, state) + unit_file_rows(state)
+    # First, for it is why the rows beneath it cannot be judged.
+    rows = unit_file_rows(state) + judged_without_unit_file(rows, state)
     rows += _missing_ranks(state)
     rows += _drop_in(state)
     rows += port_rows(state)

@@ -17,7 +17,7 @@ def unit_file_rows(state: HostState) -> list[TruthRow]:
     why = state.unread_config or next(iter(problems), "")
     if not why:
         return []
-    absent = {source: Reading(Known.ABSENT, why="is no setting") for source in Source}
+    absent = {source: Reading(Known.ABSENT) for source in Source}
     if not state.unread_config:
         return [TruthRow(UNIT_FILE, "Unit file", absent, Verdict.NOTE, why, kind=DriftKind.NOT_READ)]
     message = f"{why}; until that is mended nobody knows what the next start would run"

@@ -62,6 +62,7 @@ def test_what_it_asks_for_is_unknown_and_no_setting_is_called_in_order(unread: H
     assert not drift_items(table), "what cannot be read contradicts nothing"
     unit_file = table.row(UNIT_FILE)
     assert unit_file is not None
+    assert table.rows[0] is unit_file, "in sight at once, also in a small terminal"
     assert unit_file.message == f"{WHY}; until that is mended nobody knows what the next start would run"
 
 
