@@ -67,6 +67,9 @@ class HostState:
     gpu_holders: Aged[tuple[GpuHolder, ...]] | None = None
     """The processes that hold GPU memory, once the engine has :attr:`been ready <been_ready>`: before, ranks come one by one."""
     ready: bool = False
+    silent: bool = False
+    """The engine left the newest question unanswered, and that was asked after its log had said that it was ready. One that was
+    asked before says nothing of it."""
     stranger: Aged[Stranger] | None = None
     """Another program that listens where this unit's engine should; nothing of what it says is in this snapshot."""
     problems: Mapping[str, str] = field(default_factory=dict)

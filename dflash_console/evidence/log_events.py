@@ -166,6 +166,11 @@ class HotChange:
     accepted: bool
     reason: str = ""
 
+    @property
+    def differs(self) -> bool:
+        """The setting has another value now: it was taken, and is not what it was."""
+        return self.accepted and _amount(self.old) != _amount(self.new)
+
 
 @dataclass(frozen=True)
 class EngineWarning:
@@ -231,3 +236,14 @@ class ReadLine:
     """Date and time as the engine printed them (its own clock and zone), possibly without the date."""
     text: str = ""
     """The line without prefix and escapes."""
+
+
+_WORDS = {"none": 0.0, "off": 0.0, "auto": 0.0, "false": 0.0, "on": 1.0, "true": 1.0}
+"""How engines report what ``/set_internal_state`` takes as a number."""
+
+
+def _amount(value: str) -> float | str:
+    try:
+        return _WORDS[value.lower()] if value.lower() in _WORDS else float(value)
+    except ValueError:
+        return value

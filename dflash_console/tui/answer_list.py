@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -10,6 +9,7 @@ from rich.text import Text
 from ..formats import clock, shorten
 from .answers import Answer
 from .comparison import KeptAnswer
+from .wrapping import wrapped
 
 SHOWN = 12
 """Answers of one run that are listed."""
@@ -37,7 +37,7 @@ def answer_list(answers: Sequence[Answer], chosen: int, kept: Sequence[KeptAnswe
 
 def _folded(first: str, words: str, width: int) -> str:
     """``words`` after ``first``, going on beneath themselves; a line ends with a dot rather than beginning with one."""
-    lines = textwrap.wrap(words.replace(" · ", "\u00a0· "), width, initial_indent=first, subsequent_indent=" " * len(first))
+    lines = wrapped(words.replace(" · ", "\u00a0· "), width, first=first, rest=" " * len(first), hyphens=True)
     return "\n".join(lines).replace("\u00a0", " ")
 
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..apply.records import ApplyResult, Stage, StageEvent
 
+_BACK = "roll back: "
+"""Before the names of a roll-back's stages."""
+
 
 class Course:
     """An operation from its begin to its end, as it was told so far."""
@@ -38,11 +41,20 @@ class Course:
 
     def take_stage(self, event: StageEvent) -> None:
         """A stage began, moved or ended."""
-        prefix = "roll back: " if event.rolling_back else ""
-        self.stages[prefix + event.stage.name] = event.stage
+        prefix = _BACK if event.rolling_back else ""
+        self.stages[self._name(event)] = event.stage
         self.planned = tuple(prefix + name for name in event.planned)
         self.event = event
         self._event_clock = time.monotonic()
+
+    def begins(self, event: StageEvent) -> bool:
+        """Whether a stage begins with this event, and is not only going on or over."""
+        known = self.stages.get(self._name(event))
+        return event.stage.status.value == "running" and (known is None or known.status.value != "running")
+
+    @staticmethod
+    def _name(event: StageEvent) -> str:
+        return f"{_BACK if event.rolling_back else ''}{event.stage.name}"
 
     def take_result(self, result: ApplyResult | None, sentence: str) -> None:
         """It is over."""

@@ -39,7 +39,9 @@ def event_words(log: StartLog) -> tuple[EventWords, ...]:
     ]
     for point in log.hot_changes:
         change = point.change
-        if change.accepted:
+        if change.accepted and not change.differs:
+            events.append(EventWords(point.at, f"{mark_words(change.name, change.new)}: set again, as it was", "", point.number))
+        elif change.accepted:
             words = f"{mark_words(change.name, change.new)} (was {_old(change.name, change.old)}): changed while running"
             events.append(EventWords(point.at, words, "success", point.number))
         else:

@@ -88,6 +88,9 @@ _RUN_WORDS = {
     RunState.UNKNOWN: ("?", "unknown", Tone.WARN),
 }
 
+_LAST_SEEN = (RunState.RUNNING, RunState.FAILED, RunState.STOPPED)
+"""What a start that is ended on purpose may look like at last: it answers no more, and may leave with an error."""
+
 
 def header_facts(
     state: HostState | None,
@@ -96,6 +99,7 @@ def header_facts(
     wall: float,
     drift: DriftBadge,
     busy: str = "",
+    ending: str = "",
     problem: str = "",
     host: str = "",
     link: Link | None = None,
@@ -106,6 +110,7 @@ def header_facts(
         now: this machine's monotonic clock, for ages.
         wall: seconds since the epoch, for the uptime.
         busy: an operation that runs (``applying``), shown in place of the drift badge.
+        ending: what the operation does to the start that the snapshot is of (``restarting``): it is being ended on purpose.
         problem: why the host cannot be watched, in a sentence.
         host: its name, for as long as nothing came from it.
         link: the connection to it; ``None`` for this machine.
@@ -143,14 +148,15 @@ def header_facts(
         word = loading_words(None if state.log is None else state.log.value) if asked else "running"
         symbol, tone = "◐", Tone.BUSY
         if state.said_ready:
-            silent = "server" in state.problems
-            symbol, word, tone = ("✗", "does not answer", Tone.BAD) if silent else ("◐", "running", Tone.BUSY)
+            symbol, word, tone = ("✗", "does not answer", Tone.BAD) if state.silent else ("◐", "running", Tone.BUSY)
         if state.stranger is not None:
             symbol, word, tone = "✗", "another program answers", Tone.BAD
+    if ending and not state.ready and service.state in _LAST_SEEN:
+        symbol, word, tone = "◑", ending, Tone.BUSY
     since = ""
     if service.state is RunState.RUNNING and service.started_at is not None:
         since = duration(max(0.0, wall - service.started_at))
-    elif service.state is RunState.FAILED:
+    elif service.state is RunState.FAILED and not ending:
         since = service.result or ""
     settings = _settings(state) if service.state is RunState.RUNNING else ()
     facts = replace(facts, engine=_engine(state), settings=settings)

@@ -28,9 +28,14 @@ class LiveFigures:
     commit_source: str = ""
 
 
-def live_figures(state: HostState, busy: str = "") -> LiveFigures:
-    """The newest figures with the words that say where they come from; ``busy`` is the operation that runs, in a word."""
-    down = _why_no_figures(state, busy)
+def live_figures(state: HostState, busy: str = "", ending: str = "") -> LiveFigures:
+    """The newest figures with the words that say where they come from.
+
+    Args:
+        busy: the operation that runs, in a word.
+        ending: the same while it ends the start that the snapshot is of.
+    """
+    down = _why_no_figures(state, busy, ending)
     rates = Rates() if down else state.rates
     decode_source = f"{rates.decode_source} · over {FAST_S:.0f} s" if rates.decode_source else "no source yet"
     if rates.decode_tok_s and rates.decode_gauge_tok_s and rates.running:
@@ -60,11 +65,12 @@ def _last_known(rates: Rates) -> str:
 
 
 def counted_words(rates: Rates) -> tuple[str, ...]:
-    """Which verifies the histogram counts, in words that follow their number: in full first, then in short."""
+    """Which verifies the histogram counts, in words that follow their number: in full first, then shorter and shorter."""
     if rates.accept_since is not None:
         since = clock(rates.accept_since)
-        return (f" since the change at {since}", f" since {since}") if rates.changed else (f" since {since}",)
-    return (", last busy minute" if rates.commit_stale else ", last minute",)
+        briefly = f" since {clock(rates.accept_since, seconds=False)}"
+        return (*((f" since the change at {since}",) if rates.changed else ()), f" since {since}", briefly)
+    return (", last busy minute", ", busy minute") if rates.commit_stale else (", last minute",)
 
 
 def uncounted_words(rates: Rates) -> str:
@@ -82,13 +88,15 @@ _DOWN = {
 }
 
 
-def _why_no_figures(state: HostState, busy: str) -> str:
+def _why_no_figures(state: HostState, busy: str, ending: str) -> str:
     """What keeps the engine from giving figures; empty when it runs."""
     if state.service is None:
         return ""
     if busy and state.service.value.state in (RunState.STOPPED, RunState.FAILED):
         # It is being seen to: a key that starts it would be refused now.
         return f"{busy} …"
+    if ending and not state.ready:
+        return f"{ending} …"
     if state.service.value.state is RunState.RUNNING:
         if state.stranger is not None:
             return "another program answers: 3 says which"
@@ -101,5 +109,5 @@ def _why_no_figures(state: HostState, busy: str) -> str:
 def _why_no_answer(state: HostState) -> str:
     """Why a running engine gives no figures: as the header, it is not said to load before it was asked or its log was read."""
     if state.said_ready:
-        return "the engine does not answer" if "server" in state.problems else "asking the engine"
+        return "the engine does not answer" if state.silent else "asking the engine"
     return "the engine loads" if state.log is not None or "server" in state.problems else "asking the engine"

@@ -228,6 +228,7 @@ class HostApp(ChangingApp):
             wall=self.clock.wall(),
             drift=self.model.drift,
             busy=self.model.busy,
+            ending=self.model.ending,
             problem=self.model.connection_problem,
             host=self.watching.host,
             link=self.model.link,

@@ -39,6 +39,7 @@ class ConsoleModel:
     drift: DriftBadge = field(default_factory=DriftBadge)
     busy: str = ""
     """The operation that runs, in a word."""
+    _ending: tuple[str, str | None] = ("", None)
     connection_problem: str = ""
     """Why the host cannot be watched, in a sentence."""
     next_try: float | None = None
@@ -103,7 +104,7 @@ class ConsoleModel:
             self._stood_still = run in (RunState.STOPPED, RunState.FAILED) or (self._stood_still and run is not RunState.RUNNING)
         changes = () if state.log is None else state.log.value.hot_changes
         for point in changes:
-            if point.number > self._change_marked and point.change.accepted:
+            if point.number > self._change_marked and point.change.differs:
                 moment = wall if point.at is None else point.at
                 self.add_mark(Mark(moment, mark_words(point.change.name, point.change.new)))
         self._change_marked = max(self._change_marked, *(point.number for point in changes[-1:]), 0)
@@ -122,6 +123,18 @@ class ConsoleModel:
         if self.stale:
             self.wall = wall
         return self.stale or before
+
+    def begin_ending(self, word: str) -> None:
+        """The operation ends the present start on purpose, with ``word`` (``restarting``); an empty one: no longer."""
+        service = None if self.state is None else self.state.service
+        self._ending = (word, None if service is None else service.value.invocation_id)
+
+    @property
+    def ending(self) -> str:
+        """What the operation does to the start that the newest snapshot is of; empty when it leaves that alone."""
+        word, invocation = self._ending
+        service = None if self.state is None else self.state.service
+        return word if service is not None and service.value.invocation_id == invocation else ""
 
     def add_mark(self, mark: Mark) -> None:
         self.marks = [*self.marks, mark][-MARK_LIMIT:]

@@ -32,6 +32,9 @@ WORDS = {
     Control.UNDO: "rolling back",
 }
 
+_ENDING = {"restart": "restarting", "stop": "stopping"}
+"""Stages in which an operation ends the start that runs."""
+
 
 class Operations:
     """At most one operation at a time. Its worker belongs to the application, so it goes on whatever screen is open."""
@@ -229,6 +232,8 @@ class Operations:
     def stage_arrived(self, course: Course, event: StageEvent) -> None:
         """Show a stage, unless its operation is over already."""
         if not course.over:
+            if course.begins(event) and event.stage.name in _ENDING:
+                self._model.begin_ending(_ENDING[event.stage.name])
             course.take_stage(event)
             self._course_moved()
 
@@ -243,6 +248,7 @@ class Operations:
         app = self._app
         course.take_result(result, sentence)
         self._model.busy = ""
+        self._model.begin_ending("")
         self._worker = None
         self._show_busy()
         self._course_moved()

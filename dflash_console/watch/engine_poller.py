@@ -67,6 +67,7 @@ class EnginePoller:
         """Another start: no rate goes on from the one before, and its report is to be read."""
         if self._made_meters is not None:
             self._made_meters.rates.restart()
+        self._builder.set(silent=False)
         self.ask_all()
 
     async def poll(self) -> None:
@@ -75,7 +76,7 @@ class EnginePoller:
         if state.service is None or state.config is None or state.service.value.state is not RunState.RUNNING:
             for source in ("server", "metrics", "loads"):
                 self._builder.problems.pop(source, None)
-            self._builder.set(ready=False)
+            self._builder.set(ready=False, silent=False)
             if state.service is not None and state.config is not None:
                 await self._look_for_stranger(state.config.value, state.service.value)
             return
@@ -83,6 +84,7 @@ class EnginePoller:
             "server", self._sources.http(state.config.value, state.process.value.argv if state.process is not None else ())
         )
         if http is None:
+            self._builder.set(silent=state.said_ready)
             return
         slow = time.monotonic() - self._slow_at >= SLOW_EVERY_S or not state.ready
         if slow and not await self._poll_server(http):
@@ -96,9 +98,11 @@ class EnginePoller:
         from ..hosts.http import HttpFailure
 
         invocation = self._builder.invocation
+        said_ready = self._builder.state.said_ready
         read_before = self._fold.lines_of(invocation)
         info = await self._builder.read("server", self._sources.server(http))
         if info is None:
+            self._builder.set(silent=said_ready and invocation == self._builder.invocation)
             if self._builder.failure is HttpFailure.NOT_LISTENING:
                 self._strangers.doubt()
                 self._builder.set(ready=False, stranger=None)
@@ -107,13 +111,13 @@ class EnginePoller:
                 return False
             # An engine that answers, if only to refuse the key, is up.
             up = self._builder.failure is not HttpFailure.SILENT
-            self._builder.set(ready=up)
+            self._builder.set(ready=up, silent=self._builder.state.silent and not up)
             return up
         if await self._answered_by_stranger() or invocation != self._builder.invocation:
             return False
         known = self._builder.state.server
         self._slow_at = time.monotonic()
-        self._builder.set(server=aged(info), report_after=read_before, ready=True)
+        self._builder.set(server=aged(info), report_after=read_before, ready=True, silent=False)
         if known is None and self._builder.state.config is not None and "drafter" in self._builder.problems:
             await self._read_drafter(self._builder.state.config.value)
         return True

@@ -51,7 +51,7 @@ class Notes:
     def note_changes(self, points: Iterable[ChangePoint]) -> None:
         """Mark the hot changes that the engine took."""
         for point in points:
-            if self._history is not None and point.change.accepted and point.at is not None:
+            if self._history is not None and point.change.differs and point.at is not None:
                 from ..history import Mark, MarkKind
 
                 self._history.add_mark(self._key, Mark(point.at, MarkKind.HOT, f"{point.change.name} {point.change.new}"))

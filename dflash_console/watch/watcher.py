@@ -300,7 +300,7 @@ class Watcher:
         changes = self._fold.new_changes()
         self._notes.note_changes(changes)
         # What the stored log tells of was changed before anything was counted.
-        if self._log_read.is_set() and any(point.change.accepted for point in changes):
+        if self._log_read.is_set() and any(point.change.differs for point in changes):
             self._engine.settings_changed()
         elif changes:
             # Something may be in effect that the server's report does not have yet.

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
+
+import pytest
 
 from dflash_console.evidence.metrics import MetricsSample
 from dflash_console.evidence.server import in_effect_reading
@@ -70,6 +74,7 @@ async def test_a_restart_empties_what_was_known_of_the_start_before(make_unit: M
         watcher, lambda state: is_ready(state) and state.service is not None and state.service.value.invocation_id != old
     )
     unsubscribe()
+    assert not [state for state in seen if state.silent], "no question went unanswered after a start had said that it was ready"
     first = next(state for state in seen if state.service is not None and state.service.value.invocation_id != old)
     assert (first.server, first.metrics, first.loads, first.ready) == (None, None, None, False)
     assert first.rates.running is None
@@ -97,6 +102,11 @@ async def test_a_hot_change_is_seen_in_the_log_and_in_what_the_server_says(make_
     counted = await when(watcher, lambda state: state.rates.changed and state.rates.accept_since is not None)
     assert abs((counted.rates.accept_since or 0.0) - time.time()) < 60.0, "verifies are counted anew"
     assert [point.change.new for point in state.log.value.hot_changes] == ["32"]
+    http = await EngineLink(unit.transport).open(await unit.service.configuration())
+    assert await http.set_internal_state({"speculative_ddtree_budget": 32}) == (True,)
+    await http.close()
+    again = await when(watcher, lambda state: state.log is not None and len(state.log.value.hot_changes) == 2)
+    assert again.rates.accept_since == counted.rates.accept_since, "the same value again begins nothing anew"
     assert MarkKind.HOT in [mark.kind for mark in await watching.history.marks("k", 0, time.time() + 10)]
 
 
@@ -134,6 +144,23 @@ async def test_a_wrong_key_is_a_problem_of_the_key_not_an_engine_that_is_down(ma
     await asyncio.sleep(0.5)
     assert watcher.state.ready
     assert "sk-right" not in repr(watcher.state.problems)
+
+
+@pytest.mark.slow
+async def test_an_engine_that_hangs_after_it_was_ready_is_silent(make_unit: MakeUnit, watching: Watching) -> None:
+    unit = make_unit()
+    watcher = await watching.start(unit)
+    await unit.service.start()
+    state = await when(watcher, is_ready)
+    assert state.service is not None
+    assert state.service.value.main_pid is not None
+    os.kill(state.service.value.main_pid, signal.SIGSTOP)
+    try:
+        hanging = await when(watcher, lambda state: state.silent)
+    finally:
+        os.kill(state.service.value.main_pid, signal.SIGCONT)
+    assert (hanging.ready, "server" in hanging.problems) == (False, True)
+    assert not (await when(watcher, lambda state: state.ready)).silent
 
 
 async def test_a_slow_reader_gets_the_newest_snapshot_only(make_unit: MakeUnit, watching: Watching) -> None:

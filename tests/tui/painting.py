@@ -8,6 +8,7 @@ from typing import Any
 from rich.cells import get_character_cell_size
 from textual._compositor import Compositor, CompositorUpdate
 from textual.screen import Screen
+from textual.widget import Widget
 
 from dflash_console.tui.app import ConsoleApp
 
@@ -69,3 +70,8 @@ class Painting:
 
 def _without_times(text: str) -> str:
     return re.sub(r"\d+", "0", text)
+
+
+def lower_edge(widget: Widget) -> str:
+    """The row of the screen in which the widget's frame ends, as it is painted."""
+    return widget.screen._compositor.render_strips()[widget.region.bottom - 1].text

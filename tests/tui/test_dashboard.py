@@ -200,7 +200,8 @@ def test_the_plots_say_beside_a_unit_that_does_not_run_that_another_program_has_
         (replace(state(ready=False), log=None, problems={"server": "refused"}), "the engine loads"),
         (state(ready=False, texts=START_LINES[:3]), "the engine loads"),
         (state(ready=False), "asking the engine"),
-        (replace(state(ready=False), problems={"server": "timed out"}), "the engine does not answer"),
+        (replace(state(ready=False), problems={"server": "timed out"}), "asking the engine"),
+        (replace(state(ready=False), problems={"server": "timed out"}, silent=True), "the engine does not answer"),
     ],
 )
 def test_the_plots_call_no_running_engine_loading_before_that_is_known(seen: HostState, words: str) -> None:
@@ -329,7 +330,42 @@ def test_an_engine_that_was_ready_and_falls_silent_is_not_called_loading() -> No
     assert (facts.state, facts.tone) == ("running", Tone.BUSY), "it has not been asked yet"
     asked = replace(silent, problems={"server": "/server_info did not answer within 5 s"})
     facts = header_facts(asked, now=NOW, wall=T0, drift=DriftBadge())
+    assert (facts.state, facts.tone) == ("running", Tone.BUSY), "it was asked before it said that it was ready"
+    asked = replace(asked, silent=True)
+    facts = header_facts(asked, now=NOW, wall=T0, drift=DriftBadge())
     assert (facts.symbol, facts.state, facts.tone) == ("✗", "does not answer", Tone.BAD)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        replace(state(ready=False), problems={"server": "refused"}, silent=True),
+        state(run=RunState.FAILED, ready=False),
+        state(run=RunState.STOPPED, ready=False),
+    ],
+)
+def test_a_start_that_an_operation_ends_on_purpose_is_not_said_to_fail(seen: HostState) -> None:
+    facts = header_facts(seen, now=NOW, wall=T0, drift=DriftBadge(), busy="applying", ending="restarting")
+    assert (facts.symbol, facts.state, facts.tone) == ("◑", "restarting", Tone.BUSY)
+    assert live_figures(seen, "restarting", "restarting").decode_note == "restarting …"
+
+
+def test_while_it_still_answers_a_start_that_is_ended_runs() -> None:
+    facts = header_facts(state(), now=NOW, wall=T0, drift=DriftBadge(), busy="restarting", ending="restarting")
+    assert (facts.symbol, facts.state, facts.tone) == ("●", "running", Tone.GOOD)
+
+
+def test_only_the_start_that_was_there_when_the_operation_ended_it_is_being_ended() -> None:
+    model = ConsoleModel()
+    model.take_state(state(), T0)
+    assert model.ending == ""
+    model.begin_ending("restarting")
+    assert model.ending == "restarting"
+    model.take_state(state(invocation="bb" * 16), T0 + 1)
+    assert model.ending == "", "how the new one fares is the truth"
+    model.take_state(state(), T0)
+    model.begin_ending("")
+    assert model.ending == ""
 
 
 async def test_a_first_snapshot_is_followed_by_the_rest(make_app: MakeApp) -> None:

@@ -45,6 +45,25 @@ def test_the_compact_draft_cache_has_one_name_and_a_line_that_contradicts_itself
     assert event.words == f"draft runner: {said} (confirmed, line 1)"
 
 
+@pytest.mark.parametrize(
+    ("line", "differs"),
+    [
+        ("speculative_ddtree_budget: 32 -> 32", False),
+        ("speculative_ddtree_budget: auto -> 0", False),
+        ("speculative_draft_window_size: None -> 0", False),
+        ("speculation: on -> 1", False),
+        ("speculation: on -> 0", True),
+        ("speculative_ddtree_budget: auto -> 32", True),
+        ("speculative_ddtree_budget: 32 -> 31", True),
+    ],
+)
+def test_a_value_that_is_set_again_is_no_change(line: str, differs: bool) -> None:
+    log = StartLog().add(LogLine(f"Hot change applied. {line} (from /set_internal_state)", number=1))
+    assert [point.change.differs for point in log.hot_changes] == [differs]
+    event = event_words(log)[-1]
+    assert event.words.endswith("changed while running" if differs else "set again, as it was")
+
+
 def test_a_change_of_it_says_what_it_was() -> None:
     line = "Hot change applied. speculative_draft_window_size: 512 -> None (from /set_internal_state)"
     event = event_words(StartLog().add(LogLine(line, number=1)))[-1]

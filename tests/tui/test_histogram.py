@@ -7,36 +7,43 @@ from dataclasses import replace
 
 import pytest
 
-from dflash_console.evidence.rates import Rates
 from dflash_console.tui.figures import live_figures
 from dflash_console.tui.widgets.histogram import HistogramPanel
 
 from .conftest import MakeApp
 from .driving import running, until
+from .painting import lower_edge
 from .support import BUSY, T0, RecordedLink, state
 
 TIME = time.strftime("%H:%M:%S", time.localtime(T0))
+SECONDS = TIME[-3:]
 
 
 @pytest.mark.parametrize(
-    ("rates", "words"),
+    ("counts", "stale", "since", "number", "end"),
     [
-        (replace(BUSY, accept_since=T0), f"100 since {TIME}"),
-        (replace(BUSY, accept_since=T0, changed=True), f"100 since {TIME}"),
-        (BUSY, "100, last minute"),
-        (replace(BUSY, commit_stale=True, running=0), "100, last busy minute"),
+        ((100,), False, T0, "100", TIME),
+        ((7,), False, T0, "7", TIME),
+        ((1204,), False, T0, "1,204", TIME),
+        ((120_400,), False, T0, "120", TIME),
+        ((100,), False, None, "100", "last minute"),
+        ((60,), True, None, "60", "busy minute"),
+        ((448,), True, None, "448", "busy minute"),
     ],
 )
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_the_lower_edge_says_when_the_verifies_were(
-    make_app: MakeApp, rates: Rates, words: str, size: tuple[int, int]
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("width", [80, 83, 100, 117, 120, 200])
+async def test_the_lower_edge_says_in_whole_words_when_the_verifies_were(
+    make_app: MakeApp, counts: tuple[int, ...], stale: bool, since: float | None, number: str, end: str, changed: bool, width: int
 ) -> None:
+    rates = replace(BUSY, accept_histogram=counts, accept_since=since, commit_stale=stale, changed=changed)
     app = make_app(RecordedLink(state(rates=rates)))
-    async with running(app, size):
+    async with running(app, (width, 24)):
         panel = app.query_one(HistogramPanel)
         said = panel.text.split("\n")[-1]
-        assert said.replace(" verifies", "") == words
-        assert len(said) <= panel.inner_size()[0]
+        assert said.startswith(number)
+        assert said.endswith((end, end.removesuffix(SECONDS)))
+        assert f" {said} ─╯" in lower_edge(panel), "whole, in the frame"
 
 
 async def test_maximised_the_reason_stands_there_too(make_app: MakeApp) -> None:

@@ -24,6 +24,10 @@ async def test_a_restart_and_a_hot_change_leave_marks(make_app: MakeApp) -> None
         texts = (*START_LINES, "Hot change applied. speculative_ddtree_budget: 8 -> 16 (from /set_internal_state)")
         link.push(state(invocation="bb" * 16, texts=texts))
         await until(lambda: [mark.label for mark in app.model.marks] == ["restart", "budget 16"], "a mark of the change")
+        again = "Hot change applied. speculative_ddtree_budget: 16 -> 16 (from /set_internal_state)"
+        link.push(state(invocation="bb" * 16, texts=(*texts, again)))
+        await until(lambda: len(app.model.state.log.value.hot_changes) == 2, "the line")  # type: ignore[union-attr]
+        assert [mark.label for mark in app.model.marks] == ["restart", "budget 16"]
 
 
 def test_a_start_of_an_engine_that_stood_still_is_no_restart() -> None:
@@ -62,7 +66,7 @@ def test_a_hot_change_in_history_that_the_log_still_has_is_marked_once_and_in_sh
 def test_every_hot_change_leaves_a_mark_however_many_there_are() -> None:
     model = ConsoleModel()
     change = "Hot change applied. speculative_ddtree_budget: 8 -> {} (from /set_internal_state)"
-    texts = [*START_LINES, *(change.format(budget) for budget in range(1, MAX_HOT_CHANGES + 1))]
+    texts = [*START_LINES, *(change.format(budget) for budget in range(1001, MAX_HOT_CHANGES + 1001))]
     model.take_state(state(texts=texts), T0)
     model.take_state(state(texts=[*texts, change.format(777)]), T0 + 1)
     assert [mark.label for mark in model.marks].count("budget 777") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 
 from dflash_console import drift
 from dflash_console.drift import TruthTable, truth_table
@@ -219,6 +220,18 @@ async def test_what_a_column_cuts_stands_whole_beneath_its_row(make_app: MakeApp
         view = app.query_one(TruthView)
         assert path in "".join(view.text.split())
         assert view.text.count("xxxxx…") == 0, "a path is cut at its beginning"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 40)])
+async def test_a_path_in_wide_characters_keeps_columns_and_indents(make_app: MakeApp, size: tuple[int, int]) -> None:
+    app = make_app(RecordedLink(reporting_drafter("/srv/モデル/日本語のとても長い名前のフォルダー/" + "小さい" * 12)))
+    async with running(app, size) as pilot:
+        await pilot.press("3")
+        view = app.query_one(TruthView)
+        lines = view.text.split("\n")
+        assert max(map(cell_len, lines)) <= view.scrollable_content_region.width
+        assert [line for line in lines if "小さい" in line and line.startswith("    ")]
+        assert not [line for line in lines if line[:1] not in (" ", "▸")]
 
 
 async def test_a_flag_with_a_long_name_has_its_name_whole(make_app: MakeApp) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -14,6 +13,7 @@ from textual.widgets import Static
 from ... import formats
 from ...evidence.terminal_text import clean_line
 from ..keymap import key_binding
+from ..wrapping import wrapped
 from .dialog import ScrollText
 from .pane import app_of
 from .unasked import UnaskedDialog
@@ -149,7 +149,7 @@ class ApplyScreen(UnaskedDialog[None]):
         """Words for a line of which ``begun`` cells are taken; they go on beneath themselves where there is room for that."""
         width = next((stages.scrollable_content_region.width for stages in self.query("#stages").results(ScrollText)), 0) or 80
         indent = begun if width - begun >= LEAST_COLUMN else 4
-        lines = textwrap.wrap(said, width, initial_indent=" " * begun, subsequent_indent=" " * indent, break_on_hyphens=False)
+        lines = wrapped(said, width, first=" " * begun, rest=" " * indent)
         return "\n".join(lines)[begun:]
 
     def _end(self) -> Text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
@@ -51,6 +52,8 @@ class DashboardPane(Pane):
         self._log_seen: object = None
         self._many_gpus = False
         self._dock_left = False
+        self._dock_opens = False
+        """It was opened and does not have the focus yet: where the focus goes before is no leaving of it."""
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="plots"):
@@ -87,7 +90,7 @@ class DashboardPane(Pane):
         state = model.state
         if state is None:
             return
-        figures = live_figures(state, model.busy)
+        figures = live_figures(state, model.busy, model.ending)
         end = model.wall
         marks = tuple(model.marks)
         self.query_one("#decode", PlotPanel).show_value(
@@ -165,7 +168,7 @@ class DashboardPane(Pane):
         return dock.running if action == "stop_prompt" else True
 
     def action_prompt(self) -> None:
-        self._dock_left = False
+        self._dock_left, self._dock_opens = False, True
         self.query_one(PromptDock).open()
         self._make_room()
 
@@ -176,6 +179,16 @@ class DashboardPane(Pane):
 
     def action_stop_prompt(self) -> None:
         self.query_one(PromptDock).stop()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Whoever clicks or tabs out of the dock leaves it as with ``escape``, and whoever clicks into it is back in it."""
+        left = self.query_one(PromptDock) not in event.widget.ancestors_with_self
+        if left and self._dock_opens:
+            return
+        self._dock_opens = False
+        if left != self._dock_left:
+            self._dock_left = left
+            self._make_room()
 
     def on_leaving_input_left(self, message: LeavingInput.Left) -> None:
         """``escape`` in the dock: back to the plots. Its answers go on; where it had taken the lower panels' place, they come

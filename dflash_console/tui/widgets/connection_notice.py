@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from rich.text import Text
 from textual.widgets import Static
+
+from ..wrapping import wrapped
 
 MOST_LINES = 9
 
@@ -39,7 +39,7 @@ class ConnectionNotice(Static):
         if not self._sentence:
             return
         width = max(20, self.app.size.width - 4)
-        lines = textwrap.wrap(self._sentence, width, break_on_hyphens=False)
+        lines = wrapped(self._sentence, width)
         if len(lines) > MOST_LINES:
             lines = [*lines[: MOST_LINES - 1], "…"]
         text = Text(style=self.app.theme_variables.get("error", ""))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from ...formats import MIB_PER_GIB, UNKNOWN, bar
+from ..wrapping import wrapped
 from .panel import STALE, Panel
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class GpuPanel(Panel):
     def redraw(self) -> None:
         gpus = self._report.lines if self._report is not None else ()
         width, height = self.inner_size()
-        self.show_title(Text(self._heading(width)), Text(self._footing()))
+        self.show_title(Text(self._heading()), Text(self._footing()))
         if width < 8:
             return
         lines = [self._row(line, width) for line in gpus]
@@ -68,14 +68,14 @@ class GpuPanel(Panel):
         # The mark in the title comes before what else stands in it.
         self.redraw()
 
-    def _heading(self, width: int) -> str:
+    def _heading(self) -> str:
         report = self._report
         if report is None:
             return self._title
         each = f"{report.memory_each / MIB_PER_GIB:.0f} GiB" if report.memory_each else ""
         whole = " · ".join(filter(None, (self._title, report.kinds, each)))
         brief = f"{self._title} · {len(report.lines)}{f' × {each}' if each else ''}"
-        room = width - 2 - (len(STALE) if self._stale_figures else 0)
+        room = self.label_room - (len(STALE) if self._stale_figures else 0)
         return next((words for words in (whole, brief) if len(words) <= room), self._title)
 
     def _footing(self) -> str:
@@ -96,7 +96,7 @@ class GpuPanel(Panel):
         said += [(f"{fault.grade.value} {fault.words}", self.colour(_COLOURS[fault.grade.name])) for fault in faults]
         # A figure and its degree stay on one line.
         said = [(words.replace(" °", "\u00a0°"), style) for words, style in said]
-        lines = [Text(part, style=style) for words, style in said for part in textwrap.wrap(words, width, subsequent_indent="  ")]
+        lines = [Text(part, style=style) for words, style in said for part in wrapped(words, width, rest="  ", hyphens=True)]
         if room < 2 and self._report is not None:
             return []
         if len(lines) < room and self._report is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from ...formats import bar
+from ...formats import bar, count
 from .panel import Panel
 
 
@@ -69,8 +69,9 @@ class HistogramPanel(Panel):
             self.show_lines([Text(line, style="dim") for line in textwrap.wrap(self._empty, max(1, width))])
             return
         number = f"{total:,} {'verify' if total == 1 else 'verifies'}"
-        said = [*(number + words for words in self._span), *(f"{total:,}{words}" for words in self._span[-1:]), number]
-        self.show_title(Text(_HEADING), Text(next((words for words in said if len(words) <= width), said[-1])))
+        numbers = (number, f"{total:,}", count(total))
+        said = [*(number + words for number in numbers for words in self._span), number]
+        self.show_title(Text(_HEADING), *map(Text, said))
         self.show_lines(histogram_lines(self._counts, width, height, self.colour("plot-commit")))
 
 

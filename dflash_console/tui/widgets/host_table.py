@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,12 +9,12 @@ from rich.text import Text
 from textual import events
 from textual.message import Message
 
-from ...formats import shorten
 from ..facts import Tone
 from ..fleet import HostView
 from ..host_rows import HostRow, detail_lines, host_row
 from ..series import Point
 from ..sparkline import sparkline
+from ..wrapping import in_column, wrapped
 from .cursor_rows import CursorRows
 
 COLOURS = {Tone.GOOD: "success", Tone.BUSY: "accent", Tone.BAD: "error", Tone.WARN: "warning", Tone.QUIET: "quiet"}
@@ -116,14 +115,14 @@ class HostTable(CursorRows[HostView], can_focus=True, inherit_bindings=False):
         line.append(f"{row.symbol} ", style=f"bold {self._colour(COLOURS[row.tone])}")
         for name, column in shown.items():
             words, style = self._cell(name, view, row, column.cells - 1)
-            line.append(shorten(words, column.cells - 1).ljust(column.cells), style=style)
+            line.append(in_column(words, column.cells), style=style)
         line.rstrip()
         lines = [line]
         if chosen:
             for words, tone in detail_lines(view, now=self._now):
                 lines += [
                     Text(f"     {part}", style=self._colour(COLOURS[tone]), no_wrap=True)
-                    for part in textwrap.wrap(words, max(20, width - 6), break_on_hyphens=False)
+                    for part in wrapped(words, max(20, width - 6))
                 ]
         return lines
 

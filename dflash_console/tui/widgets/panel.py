@@ -35,8 +35,11 @@ class Panel(Widget, can_focus=True):
         self._drawn_for: Size | None = None
         self._drawing = False
         self._stale_figures = False
-        self._titles: tuple[Text, Text] = (Text(title), Text())
-        self.border_title = self._titles[0]
+        self._titles: tuple[Text, ...] = (Text(title),)
+        self._edges = (Text(title), Text())
+        """What stands in the frame's upper and lower edge."""
+        self._label_room = 0
+        self.border_title = self._edges[0]
 
     def show_lines(self, lines: list[Text]) -> None:
         """Show these lines; only rows that differ are painted, since each one travels over the user's own SSH connection."""
@@ -55,6 +58,8 @@ class Panel(Widget, can_focus=True):
                 self.redraw()
             finally:
                 self._drawing = False
+            # The frame is being painted with the words that it had; those for this size come with the next paint.
+            self.call_later(self._put_titles)
         return Group(*self._lines)
 
     def _changed_rows(self, before: list[Text]) -> list[Region]:
@@ -64,12 +69,14 @@ class Panel(Widget, can_focus=True):
             return []
         return [Region(0, row, width, 1) for row, pair in enumerate(zip(before, self._lines, strict=True)) if pair[0] != pair[1]]
 
-    def show_title(self, title: Text, subtitle: Text | None = None) -> None:
-        """Texts in the frame's upper and lower edge, never read as markup."""
-        titles = (title, subtitle or Text())
+    def show_title(self, title: Text, *subtitles: Text) -> None:
+        """Texts in the frame's upper and lower edge, never read as markup; of several for the lower edge the first that it has
+        room for, else the last."""
+        titles = (title, *subtitles)
         if titles != self._titles:
             self._titles = titles
-            self._put_titles()
+            if not self._drawing:
+                self._put_titles()
 
     def mark_stale(self, stale: bool) -> None:
         """Say in the frame, and by fading, that what stands in it is old."""
@@ -79,15 +86,32 @@ class Panel(Widget, can_focus=True):
             self._put_titles()
 
     def _put_titles(self) -> None:
-        title, subtitle = self._titles
-        self.border_title = title + Text(STALE) if self._stale_figures else title
-        self.border_subtitle = subtitle
+        title, *subtitles = self._titles
+        room = self.label_room
+        upper = title + Text(STALE) if self._stale_figures else title
+        lower = next((words for words in subtitles if words.cell_len <= room), subtitles[-1] if subtitles else Text())
+        if (upper, lower) != self._edges:
+            self._edges = (upper, lower)
+            self.border_title, self.border_subtitle = upper, lower
+
+    @property
+    def label_room(self) -> int:
+        """Cells that a text in the frame's edge may take: inside the corners, a blank and a piece of the edge stand on either
+        side of it. Of a hidden panel, which has no size, as many as it had last."""
+        if self.content_size.width:
+            self._label_room = max(0, self.content_size.width - 2)
+        return self._label_room
 
     def redraw(self) -> None:
         """Build the lines anew from what was shown last; called when the size changes."""
 
     def on_resize(self) -> None:
         self.redraw()
+        self._put_titles()
+
+    def on_show(self) -> None:
+        # A panel that comes back with the size that it had is sent no Resize.
+        self.on_resize()
 
     def inner_size(self) -> tuple[int, int]:
         """Columns and rows inside the frame."""
@@ -99,6 +123,6 @@ class Panel(Widget, can_focus=True):
 
     @property
     def text(self) -> str:
-        """The plain text of the panel, its title first."""
-        title = f"{self._titles[0].plain}{STALE if self._stale_figures else ''}"
-        return "\n".join((title, *(line.plain for line in self._lines), self._titles[1].plain))
+        """The plain text of the panel as it is shown, its title first."""
+        upper, lower = self._edges
+        return "\n".join((upper.plain, *(line.plain for line in self._lines), lower.plain))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from ...evidence.reading import Known, Reading
-from ...formats import UNKNOWN, shorten
+from ...formats import UNKNOWN
 from ...knobs import Source, show_value
+from ..wrapping import in_column, wrapped
 from .cursor_rows import CursorRows
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ class TruthView(CursorRows["TruthRow"], can_focus=True, inherit_bindings=False):
         whole: dict[str, list[str]] = {}
         for (source, name), cell in zip(_COLUMNS.items(), widths, strict=True):
             words, style = reading_words(row.readings.get(source))
-            line.append(shorten(words, cell - 1, keep_end="/" in words).ljust(cell), style=style)
-            if len(words) >= cell:
+            line.append(in_column(words, cell, keep_end="/" in words), style=style)
+            if cell_len(words) >= cell:
                 whole.setdefault(words, []).append(name)
         line.rstrip()
         if not chosen:
@@ -154,7 +155,7 @@ def column_widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
 
 
 def _cells(column: Sequence[str], least: int) -> int:
-    return max(least, min(_WIDEST, max(map(len, column), default=0)) + 1)
+    return max(least, min(_WIDEST, max(map(cell_len, column), default=0)) + 1)
 
 
 def _title(row: TruthRow) -> str:
@@ -164,5 +165,5 @@ def _title(row: TruthRow) -> str:
 
 def _wrapped(text: str, width: int, indent: int, style: str) -> list[Text]:
     """Words folded at ``width``, each line indented; a path that is too long for a line is cut into several."""
-    parts = textwrap.wrap(text, max(10, width - indent), break_on_hyphens=False)
+    parts = wrapped(text, max(10, width - indent))
     return [Text(" " * indent + part, style=style, no_wrap=True) for part in parts]
