@@ -11,7 +11,7 @@ import locale
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -47,6 +47,8 @@ class Check:
 OLDEST_PYTHON = (3, 11)
 SMALLEST_TERMINAL = (80, 24)
 SMALLEST_FREE_MB = 200
+LISTED = 8
+"""Mistakes in theme and keys that one finding names."""
 CONSOLE_PACKAGES = (
     *("textual", "plotext", "httpx", "httpx-sse", "prometheus-client", "pydantic", "platformdirs", "tomlkit", "asyncssh"),
 )
@@ -121,11 +123,18 @@ async def check_tmux(transport: Transport, environment: Mapping[str, str]) -> Ch
     return Check("tmux", CheckStatus.OK, f"{version}, {'inside it' if inside else 'not inside it'}")
 
 
-def check_config(loaded: LoadedConfig, paths: Paths) -> Check:
-    """The console's own configuration file."""
+def check_config(loaded: LoadedConfig, paths: Paths, looks: Sequence[str] = ()) -> Check:
+    """The console's own configuration file.
+
+    Args:
+        looks: what the screens say of its theme and its keys, and of the user's own themes.
+    """
     if loaded.problems:
         more = f" (and {len(loaded.problems) - 1} more)" if len(loaded.problems) > 1 else ""
         return Check("configuration", CheckStatus.FAILED, f"{loaded.problems[0]}{more}; the defaults are used until it is mended")
+    if looks:
+        more = f" (and {len(looks) - LISTED} more)" if len(looks) > LISTED else ""
+        return Check("configuration", CheckStatus.WARNING, f"{paths.config}: {'; '.join(looks[:LISTED])}{more}")
     if not paths.config_file.exists():
         return Check("configuration", CheckStatus.OK, f"no file at {paths.config_file}: the defaults are used")
     return Check("configuration", CheckStatus.OK, f"{paths.config_file}, {counted(len(loaded.config.hosts), 'host')}")
@@ -156,15 +165,20 @@ def _installed(name: str) -> bool:
 
 
 async def check_machine(
-    transport: Transport, paths: Paths, loaded: LoadedConfig, environment: Mapping[str, str], size: tuple[int, int] | None
+    transport: Transport,
+    paths: Paths,
+    loaded: LoadedConfig,
+    environment: Mapping[str, str],
+    size: tuple[int, int] | None,
+    looks: Sequence[str] = (),
 ) -> tuple[Check, ...]:
-    """All checks of the machine that the console runs on."""
+    """All checks of the machine that the console runs on; ``looks``: as for :func:`check_config`."""
     return (
         check_python(),
         check_packages(),
         check_engine_packages(),
         check_terminal(environment, size),
         await check_tmux(transport, environment),
-        check_config(loaded, paths),
+        check_config(loaded, paths, looks),
         await check_state_folder(transport, paths),
     )

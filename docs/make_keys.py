@@ -50,8 +50,8 @@ where it is not a letter: `left_square_bracket`, `f2`, `escape`):
 "plot.longer" = "plus,greater_than_sign"
 ```
 
-An action on a ctrl chord alone, one that does not exist, or a key that two actions would share, is said when the console
-opens, and the rest of the keymap works.
+An action on a ctrl chord alone, one that does not exist, a key that no terminal sends, or one that two actions of a screen or
+dialog would share, is said when the console opens, and by `ddtree-console doctor`; the rest of the keymap works.
 """
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..config import Config, first_look
 from ..doctor import Check, CheckStatus, check_machine
 from .context import Context
 from .options import DoctorOptions
@@ -16,6 +17,7 @@ from .outcome import CommandError, ExitCode
 from .output import Cell, Output, Tone
 
 if TYPE_CHECKING:
+    from ..paths import Paths
     from ..session import HostSession
     from ..state import HostState
 
@@ -36,7 +38,7 @@ async def _doctor(context: Context) -> ExitCode:
     from ..hosts.local import LocalTransport
 
     transport = LocalTransport()
-    machine = await check_machine(transport, context.paths, context.loaded, os.environ, _terminal_size())
+    machine = await check_machine(transport, context.paths, context.loaded, os.environ, _terminal_size(), _looks(context.paths))
     host: tuple[Check, ...]
     code = ExitCode.FINE
     try:
@@ -64,6 +66,19 @@ async def _doctor(context: Context) -> ExitCode:
     if code is ExitCode.FINE and any(check.status is CheckStatus.FAILED for check in (*machine, *host)):
         code = ExitCode.FAILED
     return code
+
+
+def _looks(paths: Paths) -> tuple[str, ...]:
+    """What the screens would say of the user's theme and keys; they are imported where there is anything to say."""
+    look = first_look(paths.config_file)
+    if not look.keymap and look.theme == Config.theme and not any(paths.themes.glob("*.toml")):
+        return ()
+    try:
+        from ..tui.settings import ConsoleSettings, all_problems
+    except ImportError:
+        # What is not installed is another check's finding.
+        return ()
+    return all_problems(ConsoleSettings(theme=look.theme, keymap=look.keymap, user_themes=paths.themes))
 
 
 async def _remote(session: HostSession, state: HostState) -> tuple[Check, ...]:

@@ -28,7 +28,7 @@ from .screens.dashboard import DashboardPane
 from .screens.pane import Pane
 from .series import SPANS
 from .settings import ConsoleSettings as ConsoleSettings
-from .settings import dress, unknown_actions
+from .settings import dress, keymap_problems
 from .watching import OpenLink
 from .widgets.change_bar import ChangeBar
 from .widgets.connection_notice import ConnectionNotice
@@ -134,7 +134,7 @@ class ConsoleApp(HostApp):
         self.begin_watching()
         self.set_interval(1.0, self.tick)
         self.show_problems(self._looks.problems)
-        self.set_timer(KEYS_CHECKED_AFTER_S, lambda: self.show_problems(unknown_actions(self._settings)))
+        self.set_timer(KEYS_CHECKED_AFTER_S, lambda: self.show_problems(keymap_problems(self._settings)))
 
     def show_problems(self, problems: Iterable[str]) -> None:
         """Say what is wrong with the configuration file."""

@@ -6,9 +6,10 @@ thing of the same letter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from textual.binding import Binding, BindingType
+from textual.keys import Keys
 
 PANES = {
     "dashboard": "Dashboard",
@@ -105,28 +106,65 @@ def check_keymap(keymap: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, 
     good: dict[str, str] = {}
     problems: list[str] = []
     for identity, keys in keymap.items():
-        words = [key.strip() for key in keys.split(",") if key.strip()]
+        named = [_key_name(key.strip()) for key in keys.split(",") if key.strip()]
+        words = [word for word in named if is_key(word)]
+        problems += [f"keymap: {identity}: no terminal sends a key called {word}" for word in named if not is_key(word)]
         if not words:
-            problems.append(f"keymap: {identity} has no key")
+            if not named:
+                problems.append(f"keymap: {identity} has no key")
         elif all(word.startswith("ctrl+") for word in words):
             problems.append(f"keymap: {identity} would be on a ctrl chord alone ({keys}); add another key")
         else:
             good[identity] = ",".join(words)
-    return good, (*problems, *_shared_keys(good))
+    return good, (*problems, *shared_keys(good, APP_BINDINGS))
 
 
-def _shared_keys(keymap: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence for each key that the keymap gives to two actions that are reached from every screen."""
+def shared_keys(keymap: Mapping[str, str], bindings: Iterable[BindingType]) -> tuple[str, ...]:
+    """A sentence for each key that the keymap gives to two of these actions, which are reached from one place."""
     holders: dict[str, list[str]] = {}
-    for binding in APP_BINDINGS:
+    given: set[str] = set()
+    for binding in bindings:
         if isinstance(binding, Binding) and binding.id is not None:
             for key in keymap.get(binding.id, binding.key).split(","):
-                holders.setdefault(key, []).append(binding.id)
+                name = _key_name(key.strip())
+                names = holders.setdefault(name, [])
+                if binding.id not in names:
+                    names.append(binding.id)
+                if name not in binding.key.split(","):
+                    given.add(name)
     return tuple(
         f"keymap: {key_names(key)} is the key of {' and of '.join(names)}: only one of them can be reached by it"
         for key, names in holders.items()
-        if len(names) > 1
+        if len(names) > 1 and key in given
     )
+
+
+def _key_name(word: str) -> str:
+    """The name by which a key that is written as its character is known: ``[`` is ``left_square_bracket``."""
+    return next(iter(Binding.make_bindings([Binding(word, "")]))).key if len(word) == 1 else word
+
+
+def is_key(name: str) -> bool:
+    """Whether there is a key of this name: a character, one of a keyboard's other keys, or either with modifiers."""
+    *modifiers, key = name.split("+")
+    if not _MODIFIERS.issuperset(modifiers):
+        return False
+    if len(key) == 1 or key in _KEYS:
+        return True
+    return any(_key_name(chr(code)) == key for code in _CHARACTERS)
+
+
+_MODIFIERS = frozenset({"ctrl", "alt", "shift", "super", "hyper", "meta"})
+_KEYS = frozenset({"comma", *(key.value for key in Keys if not key.value.startswith("<"))})
+_CHARACTERS = (
+    *range(0x21, 0x2C),
+    *range(0x2D, 0x7F),
+    *range(0xA1, 0x180),
+    *range(0x2010, 0x2028),
+    *range(0x2030, 0x205F),
+    0x20AC,
+)
+"""Whose keys are known by their names: ASCII, the Latin alphabets, punctuation, the euro."""
 
 
 def editing_panes(keys_of: Callable[[Binding], str]) -> str:

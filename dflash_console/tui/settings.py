@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from textual.app import App
+from textual.theme import BUILTIN_THEMES, Theme
 
 from .few_colours import with_few_colours
 from .keymap import check_keymap
@@ -49,17 +50,28 @@ def dress(app: App[None], settings: ConsoleSettings) -> Looks:
 
 
 def _set_theme(app: App[None], settings: ConsoleSettings) -> tuple[frozenset[str], tuple[str, ...]]:
-    folders = (themes_folder(),) + ((settings.user_themes,) if settings.user_themes else ())
-    themes, problems = load_themes(folders)
+    themes, problems = load_themes(_theme_folders(settings))
     for theme in themes:
         app.register_theme(with_few_colours(theme) if settings.few_colours else theme)
-    wanted = settings.theme
-    names = [name for name in (wanted, f"ddtree-{wanted}") if name in app.available_themes]
+    names = _theme_names(settings.theme, app.available_themes)
     if not names:
-        own = ", ".join(sorted(theme.name.removeprefix("ddtree-") for theme in themes))
-        problems += (f"there is no theme {wanted}; known: {own}, and those of Textual, such as nord",)
+        problems += (_no_theme(settings.theme, themes),)
     app.theme = names[0] if names else DEFAULT_THEME
     return frozenset(theme.name for theme in themes), problems
+
+
+def _theme_folders(settings: ConsoleSettings) -> tuple[Path, ...]:
+    return (themes_folder(),) + ((settings.user_themes,) if settings.user_themes else ())
+
+
+def _theme_names(wanted: str, known: Container[str]) -> list[str]:
+    """The names by which there is such a theme, the one to take first."""
+    return [name for name in (wanted, f"ddtree-{wanted}") if name in known]
+
+
+def _no_theme(wanted: str, themes: Iterable[Theme]) -> str:
+    own = ", ".join(sorted(theme.name.removeprefix("ddtree-") for theme in themes))
+    return f"there is no theme {wanted}; known: {own}, and those of Textual, such as nord"
 
 
 def _set_keys(app: App[None], settings: ConsoleSettings) -> tuple[Mapping[str, str], tuple[str, ...]]:
@@ -69,12 +81,19 @@ def _set_keys(app: App[None], settings: ConsoleSettings) -> tuple[Mapping[str, s
     return keys, problems
 
 
-def unknown_actions(settings: ConsoleSettings) -> tuple[str, ...]:
-    """A sentence for each entry of the keymap that names no action. Imports every screen and dialog, so it waits for the first
-    paint."""
+def keymap_problems(settings: ConsoleSettings) -> tuple[str, ...]:
+    """What only the screens' own keys tell of the keymap. Imports every screen and dialog, so it waits for the first paint."""
     if not settings.keymap:
         return ()
-    from .all_bindings import all_bindings
+    from . import all_bindings
 
-    known = {binding.id for binding in all_bindings()}
-    return tuple(f"keymap: there is no action {name}; ? lists them" for name in settings.keymap if name not in known)
+    return all_bindings.keymap_problems(settings.keymap)
+
+
+def all_problems(settings: ConsoleSettings) -> tuple[str, ...]:
+    """Everything that the screens would say of theme and keys, without opening them."""
+    themes, problems = load_themes(_theme_folders(settings))
+    known = {*BUILTIN_THEMES, *(theme.name for theme in themes)}
+    if not _theme_names(settings.theme, known):
+        problems += (_no_theme(settings.theme, themes),)
+    return (*problems, *check_keymap(settings.keymap)[1], *keymap_problems(settings))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dflash_console import doctor
+from dflash_console.commands.doctor import _looks
 from dflash_console.config import LoadedConfig, load_config
 from dflash_console.doctor import Check, CheckStatus
 from dflash_console.evidence.command import find_engine
@@ -37,6 +39,42 @@ UTF8_TERMINAL = {"TERM": "xterm-256color"}
 
 def paths(folder: Path) -> Paths:
     return Paths(folder / "config", folder / "state", folder / "cache")
+
+
+class TestLooks:
+    def test_what_the_screens_would_say_of_theme_and_keys_is_a_warning_with_all_of_it(self, tmp_path: Path) -> None:
+        here = paths(tmp_path)
+        here.themes.mkdir(parents=True)
+        (here.themes / "mine.toml").write_text("dark = true\n", encoding="utf-8")
+        here.config_file.write_text(
+            'theme = "mine"\n[keymap]\n"no.such" = "x"\n"app.help" = "f99"\n"operation.restart" = "1"\n"plan.apply" = "escape"\n',
+            encoding="utf-8",
+        )
+        check = doctor.check_config(load_config(here.config_file), here, _looks(here))
+        assert check.status is CheckStatus.WARNING
+        for said in (
+            "mine.toml: a theme needs a name",
+            "there is no theme mine; known: dark",
+            "there is no action no.such",
+            "app.help: no terminal sends a key called f99",
+            "1 is the key of screen.dashboard and of operation.restart",
+            "esc is the key of plan.apply and of dialog.leave",
+        ):
+            assert said in check.message
+
+    def test_good_ones_are_fine_and_a_file_without_any_imports_no_screens(self, tmp_path: Path) -> None:
+        here = paths(tmp_path)
+        here.config.mkdir()
+        here.config_file.write_text('theme = "nord"\n[keymap]\n"app.help" = "f2"\n', encoding="utf-8")
+        assert doctor.check_config(load_config(here.config_file), here, _looks(here)).status is CheckStatus.OK
+        here.config_file.write_text("read_only = true\n", encoding="utf-8")
+        script = (
+            "import pathlib, sys; from dflash_console.commands.doctor import _looks; from dflash_console.paths import Paths\n"
+            "folder = pathlib.Path(sys.argv[1]); "
+            "print(_looks(Paths(folder / 'config', folder, folder)), 'textual' in sys.modules)"
+        )
+        done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+        assert done.stdout == "() False\n"
 
 
 class TestMachine:
