@@ -117,8 +117,8 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def read_file(path: Path | str) -> bytes:
-    """The bytes of a regular file.
+def read_file(path: Path | str, *, offset: int = 0, limit: int | None = None) -> bytes:
+    """The bytes of a regular file; ``offset`` and ``limit``: of so many of them, from there on.
 
     A pipe that nobody writes to would be waited for without end, and a device may never end.
 
@@ -129,7 +129,10 @@ def read_file(path: Path | str) -> bytes:
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        with open(handle, "rb", closefd=False) as file:
-            return file.read()
+        with open(handle, "rb", buffering=0, closefd=False) as file:
+            if offset:
+                file.seek(offset)
+            # Files in /proc have no size, so the end is found by reading.
+            return (file.readall() if limit is None else file.read(limit)) or b""
     finally:
         os.close(handle)

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 
+from ..paths import read_file
 from .transport import CommandLog, Completed, FileStat, HostError, HostFileError, HostTimeout, Link, LinkStatus
 
 _NOT_STARTED = 127
@@ -183,11 +184,7 @@ def _failed(verb: str, path: str, error: OSError) -> HostFileError:
 
 def _read(path: str, offset: int, limit: int | None) -> bytes:
     try:
-        with open(path, "rb", buffering=0) as file:
-            if offset:
-                file.seek(offset)
-            # Files in /proc have no size, so the end is found by reading.
-            return (file.readall() if limit is None else file.read(limit)) or b""
+        return read_file(path, offset=offset, limit=limit)
     except OSError as error:
         raise _failed("read", path, error) from None
 

@@ -137,3 +137,11 @@ async def test_what_a_command_started_ends_with_it_when_it_is_cut_off() -> None:
     async with transport.stream(argv) as chunks:
         child = int(await anext(aiter(chunks)))
     assert proc.identify(child) is None
+
+
+async def test_what_is_no_regular_file_is_refused_and_not_waited_for(transport: LocalTransport, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    async with asyncio.timeout(10):
+        for path in (str(tmp_path / "pipe"), "/dev/zero"):
+            with pytest.raises(HostFileError, match="it is no regular file"):
+                await transport.read(path, limit=10)
