@@ -46,6 +46,13 @@ async def test_the_lower_edge_says_in_whole_words_when_the_verifies_were(
         assert f" {said} ─╯" in lower_edge(panel), "whole, in the frame"
 
 
+@pytest.mark.parametrize("size", [(100, 30), (120, 40), (200, 60)])
+async def test_the_second_is_told_before_the_word_verifies(make_app: MakeApp, size: tuple[int, int]) -> None:
+    app = make_app(RecordedLink(state(rates=replace(BUSY, accept_histogram=(63,), accept_since=T0))))
+    async with running(app, size):
+        assert f" 63 since {TIME} ─╯" in lower_edge(app.query_one(HistogramPanel))
+
+
 async def test_maximised_the_reason_stands_there_too(make_app: MakeApp) -> None:
     app = make_app(RecordedLink(state(rates=replace(BUSY, accept_since=T0, changed=True))))
     async with running(app) as pilot:

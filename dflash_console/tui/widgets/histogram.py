@@ -70,7 +70,7 @@ class HistogramPanel(Panel):
             return
         number = f"{total:,} {'verify' if total == 1 else 'verifies'}"
         numbers = (number, f"{total:,}", count(total))
-        said = [*(number + words for number in numbers for words in self._span), number]
+        said = [*(number + words for words in self._span for number in numbers), number]
         self.show_title(Text(_HEADING), *map(Text, said))
         self.show_lines(histogram_lines(self._counts, width, height, self.colour("plot-commit")))
 
