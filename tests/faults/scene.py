@@ -19,6 +19,7 @@ from pathlib import Path
 
 import httpx
 
+from engine_launch.embedded.options import PACKAGED_DRAFTER
 from tests.testhost import TestHost
 from tests.testhost.host import PROJECT
 
@@ -184,7 +185,7 @@ class Scene:
         if self.setup.engine is Engine.EMBEDDED:
             return (sys.executable, "-m", "engine_launch", "serve", "--engine", "embedded", *flags, "--enable-metrics")
         # What the launcher asks of a start of SGLang with DDTREE.
-        sglang = ("--speculative-draft-model-path", "org/drafter", "--attention-backend", "triton", "--page-size", "1")
+        sglang = ("--speculative-draft-model-path", str(PACKAGED_DRAFTER), "--attention-backend", "triton", "--page-size", "1")
         more = sglang if "foreign" in self.setup.faults else ()
         return (sys.executable, "-I", PROGRAM, "serve", *flags, *more, "--api-key", SECRET)
 

@@ -82,7 +82,7 @@ engine(
     "engine-logs-one-computes-another",
     "the log has the wanted window, the engine's report another",
     Verdict.OTHER_VALUE,
-    "null, not 512",
+    "off, not 512",
     faults="16=server-differs",
 )
 engine(
