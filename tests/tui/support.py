@@ -307,12 +307,16 @@ class RecordedLink:
         persist: bool = False,
         commit_confirm: bool = False,
     ) -> Plan:
+        await self.while_planning()
         self.asked.append((settings, mode))
         change = Change(dict(settings), mode, persist, commit_confirm)
         try:
             return make_plan(state, change, self.survey, target=TARGET, render=_edits)
         except PlanError as error:
             raise LinkError(str(error)) from None
+
+    async def while_planning(self) -> None:
+        """What happens while a plan is made: nothing, and it is there at once."""
 
     async def plan_drop_in(self, *, release: bool) -> Plan:
         if self.drop_in is None:
@@ -321,6 +325,7 @@ class RecordedLink:
         return self.drop_in
 
     async def plan_roll_back(self) -> Plan:
+        await self.while_planning()
         if self.earlier is None:
             raise LinkError("there is no earlier configuration to go back to")
         return self.earlier

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from textual.pilot import Pilot
 from textual.widgets import Static
 
 from dflash_console.apply import ApplyResult, Verdict
 from dflash_console.plan import Mode
+from dflash_console.tui.app import ConsoleApp
 from dflash_console.tui.screens.apply import ApplyScreen
 from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.widgets.key_line import KeyLine
@@ -27,18 +31,21 @@ def link_with_a_way_back() -> RecordedLink:
     return link
 
 
-def plan_is_open(app: object) -> bool:
-    """Whether the plan is there with its parts."""
-    screen = getattr(app, "screen", None)
-    return isinstance(screen, PlanScreen) and screen.has_parts
+@asynccontextmanager
+async def plan_by_u(
+    make_app: MakeApp, link: RecordedLink, size: tuple[int, int] = (120, 40)
+) -> AsyncIterator[tuple[ConsoleApp, Pilot[None]]]:
+    """The console with the plan open that ``u`` asks for."""
+    app = make_app(link)
+    async with running(app, size=size) as pilot:
+        await pilot.press("u")
+        await until(lambda: isinstance(app.screen, PlanScreen) and app.screen.has_parts, "the plan")
+        yield app, pilot
 
 
 async def test_u_shows_what_it_goes_back_to_and_changes_nothing_before_it_is_accepted(make_app: MakeApp) -> None:
     link = link_with_a_way_back()
-    app = make_app(link)
-    async with running(app) as pilot:
-        await pilot.press("u")
-        await until(lambda: plan_is_open(app), "the plan")
+    async with plan_by_u(make_app, link) as (app, pilot):
         shown = text_of(app, "#plan")
         assert "Tree budget: 16 → 8" in shown
         assert "goes back to the configuration that was confirmed on 2026-11-29 at 16:00:07" in shown
@@ -52,10 +59,7 @@ async def test_u_shows_what_it_goes_back_to_and_changes_nothing_before_it_is_acc
 
 async def test_enter_in_that_plan_rolls_back_and_the_stages_follow(make_app: MakeApp) -> None:
     link = link_with_a_way_back()
-    app = make_app(link)
-    async with running(app) as pilot:
-        await pilot.press("u")
-        await until(lambda: plan_is_open(app), "the plan")
+    async with plan_by_u(make_app, link) as (app, pilot):
         await pilot.press("d", "enter")
         await until(lambda: isinstance(app.screen, ApplyScreen) and "✓ confirmed" in app.screen.text, "the end")
         ((plan, choices),) = link.rolled_back
@@ -66,10 +70,7 @@ async def test_enter_in_that_plan_rolls_back_and_the_stages_follow(make_app: Mak
 
 async def test_a_roll_back_names_what_its_restart_cuts_and_offers_no_roll_back_of_itself(make_app: MakeApp) -> None:
     link = link_with_a_way_back()
-    app = make_app(link)
-    async with running(app) as pilot:
-        await pilot.press("u")
-        await until(lambda: plan_is_open(app), "the plan")
+    async with plan_by_u(make_app, link) as (app, pilot):
         choices = str(app.screen.query_one("#plan-choices", Static).render())
         assert "3 running requests" in choices
         assert "roll back on failure" not in choices
@@ -82,10 +83,7 @@ async def test_a_roll_back_names_what_its_restart_cuts_and_offers_no_roll_back_o
 
 async def test_what_stays_as_it_is_written_takes_one_line_so_that_the_diff_is_in_sight(make_app: MakeApp) -> None:
     link = link_with_a_way_back()
-    app = make_app(link)
-    async with running(app, size=(80, 24)) as pilot:
-        await pilot.press("u")
-        await until(lambda: plan_is_open(app), "the plan")
+    async with plan_by_u(make_app, link, (80, 24)) as (app, _pilot):
         shown = text_of(app, "#plan")
         assert "as written now, and proven again: Algorithm DDTREE, Top-k" in " ".join(shown.split())
         assert "DDTREE → DDTREE" not in shown
@@ -96,10 +94,7 @@ async def test_from_a_file_that_cannot_be_read_no_setting_is_said_to_change_or_t
     assert link.earlier is not None
     changes = tuple(replace(change, old=change.new) for change in link.earlier.changes)
     link.earlier = replace(link.earlier, old_command=(), changes=changes)
-    app = make_app(link)
-    async with running(app, size=(80, 24)) as pilot:
-        await pilot.press("u")
-        await until(lambda: plan_is_open(app), "the plan")
+    async with plan_by_u(make_app, link, (80, 24)) as (app, _pilot):
         shown = " ".join(text_of(app, "#plan").split())
         assert "as before, and proven again: Algorithm DDTREE" in shown
         assert "→ DDTREE" not in shown
@@ -110,10 +105,7 @@ async def test_a_way_back_without_a_change_of_a_file_says_what_the_restart_takes
     link = link_with_a_way_back()
     assert link.earlier is not None
     link.earlier = replace(link.earlier, edits=(), diff="", old_command=link.earlier.command)
-    app = make_app(link)
-    async with running(app) as pilot:
-        await pilot.press("u")
-        await until(lambda: plan_is_open(app), "the plan")
+    async with plan_by_u(make_app, link) as (app, _pilot):
         assert "No file changes: the restart takes what is written." in text_of(app, "#plan")
 
 
@@ -122,10 +114,7 @@ async def test_a_way_back_that_needs_no_restart_offers_nothing_to_write(make_app
     assert link.earlier is not None
     hot = {"speculative_ddtree_budget": 8.0}
     link.earlier = replace(link.earlier, mode=Mode.HOT, edits=(), diff="", hot_values=hot)
-    app = make_app(link)
-    async with running(app) as pilot:
-        await pilot.press("u")
-        await until(lambda: plan_is_open(app), "the plan")
+    async with plan_by_u(make_app, link) as (app, _pilot):
         choices = str(app.screen.query_one("#plan-choices", Static).render())
         assert "now, without a restart" in choices
         assert "write to the file" not in choices

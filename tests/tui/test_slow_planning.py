@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 import pytest
 from textual.pilot import Pilot
 
@@ -19,11 +16,6 @@ from dflash_console.tui.widgets.key_line import KeyLine
 
 from .driving import running, text_of, until
 from .support import NOW, T0, RecordedLink, state, way_back
-
-if TYPE_CHECKING:
-    from dflash_console.knobs import Value
-    from dflash_console.plan import Plan
-    from dflash_console.state import HostState
 
 
 @pytest.fixture(autouse=True)
@@ -41,22 +33,9 @@ class SlowLink(RecordedLink):
         self.now = NOW
         self.earlier = way_back(at=16)
 
-    async def plan(
-        self,
-        state: HostState,
-        settings: Mapping[str, Value],
-        mode: Mode,
-        *,
-        persist: bool = False,
-        commit_confirm: bool = False,
-    ) -> Plan:
+    async def while_planning(self) -> None:
         await self.hold.wait()
         self.now += self.takes
-        return await super().plan(state, settings, mode, persist=persist, commit_confirm=commit_confirm)
-
-    async def plan_roll_back(self) -> Plan:
-        self.now += self.takes
-        return await super().plan_roll_back()
 
 
 def console(link: SlowLink) -> ConsoleApp:
