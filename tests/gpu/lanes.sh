@@ -54,6 +54,7 @@ one_gpu() {
   # The part called pool takes port 32100 for servers of its own.
   lane window "$device" 31600 900 window,pool
   lane ring "$device" 29800 "${UNTIMED_SECONDS:-700}" ring
+  lane memory "$device" 30000 "${UNTIMED_SECONDS:-700}" memory
   wait
 }
 

@@ -184,6 +184,17 @@ SETUPS: Mapping[str, Callable[[Path], ServerSpec]] = MappingProxyType(
         "tree32-eager": _smollm(
             "tree32-eager", lambda d: (*FP32, "--disable-cuda-graph", "--max-running-requests=8", *tree_flags(d)), HOOKS
         ),
+        "tree32-saver": _smollm(
+            "tree32-saver",
+            # Graphs for fewer requests than run at once, and memory that can be given away.
+            lambda d: (
+                *FP32,
+                *("--cuda-graph-bs", "8", "32"),
+                "--max-running-requests=64",
+                "--enable-memory-saver",
+                *tree_flags(d, widths="17", most=16),
+            ),
+        ),
         "plain16": _smollm("plain16", lambda _: BATCHES),
         "chain16": _smollm("chain16", lambda d: (*BATCHES, *chain_flags(d))),
         "tree16": _smollm("tree16", lambda d: (*BATCHES, *tree_flags(d, widths=SPEED_WIDTHS, most=32))),

@@ -21,7 +21,7 @@ from tests.gpu.client import Answer, Client, ServerError, commit_length
 from tests.gpu.context import Context, Findings, Part
 from tests.gpu.models import TARGETS
 from tests.gpu.oracle import make_table
-from tests.gpu.parts import PARTS, mixed, parallel, random_targets, suites
+from tests.gpu.parts import PARTS, memory, mixed, parallel, random_targets, suites
 from tests.gpu.parts.equality import differing
 from tests.gpu.parts.starting import series
 from tests.gpu.parts.window import pools
@@ -71,6 +71,24 @@ def test_mixed_requests_are_counted_by_what_came_of_them(context: Context, monke
     assert crash.verdict is Verdict.MET, crash
     for kind in ("cancelled", "four answers", "too long, refused", "prefix"):
         assert kind in crash.measured
+
+
+@pytest.mark.parametrize("given_away", [True, False])
+def test_memory_that_stays_in_use_is_missed(context: Context, monkeypatch: pytest.MonkeyPatch, given_away: bool) -> None:
+    """The embedded engine has no memory of a GPU to give away: its two answers to that are made up here."""
+    used = iter((5 * 2**30, (3 if given_away else 5) * 2**30, 5 * 2**30))
+
+    def command(_: Client, path: str, body: object) -> str:
+        if path == "/release_memory_occupation" and body == {"tags": ["weights"]}:
+            raise ServerError(400, "DDTREE cannot release the memory of weights")
+        return "Cache flushed."
+
+    monkeypatch.setattr(Client, "command", command)
+    monkeypatch.setattr(memory, "used_bytes", lambda _: next(used))
+    checks = {check.name: check.verdict for check in run_part(PARTS["memory"], context).checks}
+    missed = [name for name, verdict in checks.items() if verdict is not Verdict.MET]
+    assert len(checks) == 7
+    assert missed == ([] if given_away else ["memory of the KV cache given away and taken back"])
 
 
 def test_a_refused_hot_change_is_an_error(context: Context) -> None:

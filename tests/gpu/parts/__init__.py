@@ -10,6 +10,7 @@ from tests.gpu.parts.console import CONSOLE, PROMPTS
 from tests.gpu.parts.equality import EQUALITY, SINGLE, SMOKE
 from tests.gpu.parts.faults import FAULTS
 from tests.gpu.parts.hot import HOT, REQUESTS
+from tests.gpu.parts.memory import MEMORY
 from tests.gpu.parts.mixed import MIXED
 from tests.gpu.parts.parallel import PARALLEL, PARALLEL_MOE
 from tests.gpu.parts.profile import PROFILE
@@ -28,7 +29,7 @@ PARTS: Mapping[str, Part] = MappingProxyType(
         part.name: part
         for part in (
             SMOKE, EQUALITY, SINGLE, FAULTS, HOT, REQUESTS, WEIGHTS, TEMPERATURE, REFUSALS, RESCORED,
-            SUITES, STARTING, SPEED, SPLIT, PROFILE, WINDOW, RING_PART, POOL, MIXED, MOE, COST, CONSOLE,
+            SUITES, STARTING, SPEED, SPLIT, PROFILE, WINDOW, RING_PART, POOL, MEMORY, MIXED, MOE, COST, CONSOLE,
             PROMPTS, PARALLEL, PARALLEL_MOE,
         )
     }
