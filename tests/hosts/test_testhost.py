@@ -70,6 +70,16 @@ def test_two_hosts_run_systemd_and_have_files_and_keys_of_their_own(boot_host: B
     assert one.exec("journalctl", "--no-pager", "-u", "testhost-ssh").stdout
 
 
+def test_a_restart_of_the_ssh_server_is_over_when_it_listens(boot_host: BootHost) -> None:  # noqa: F811
+    host = boot_host()
+    slow = "[Service]\nExecStart=\nExecStart=/bin/sh -c 'sleep 1; exec /usr/sbin/sshd -D -e -f /etc/testhost/sshd_config'\n"
+    host.exec("mkdir", "/etc/systemd/system/testhost-ssh.service.d")
+    host.path("/etc/systemd/system/testhost-ssh.service.d/slow.conf").write_text(slow)
+    host.exec("systemctl", "daemon-reload")
+    host.exec("systemctl", "restart", "testhost-ssh")
+    assert answers(host.port)
+
+
 def test_a_cut_link_answers_nothing_while_the_host_works_on_and_heals(boot_host: BootHost) -> None:  # noqa: F811
     host = boot_host()
     host.cut()

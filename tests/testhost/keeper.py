@@ -91,8 +91,10 @@ def furnish(root: Path, folder: Path, name: str) -> None:
     # A user's own manager takes its log's target from the machine's start too, where the first process's goes to the console.
     (units / "user@.service.d").mkdir(exist_ok=True)
     (units / "user@.service.d/log.conf").write_text("[Service]\nEnvironment=SYSTEMD_LOG_TARGET=journal\n")
+    # As Debian's own ssh.service: a start or restart is over when the server listens, not before.
     (units / "testhost-ssh.service").write_text(
-        "[Service]\nExecStartPre=/bin/mkdir -p /run/sshd\nExecStart=/usr/sbin/sshd -D -e -f /etc/testhost/sshd_config\n"
+        "[Service]\nType=notify\nExecStartPre=/bin/mkdir -p /run/sshd\n"
+        "ExecStart=/usr/sbin/sshd -D -e -f /etc/testhost/sshd_config\n"
     )
     settings = root / "etc/testhost"
     settings.mkdir()
