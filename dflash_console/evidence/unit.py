@@ -117,11 +117,16 @@ class _Merger:
         self._settings: dict[str, Assignment] = {}
         self._origins: dict[str, str] = {}
         self._lists: dict[str, list[str]] = {}
-        self._unbalanced = False
+        self._begun = False
+        self._broken = self._unreadable = ""
+        """Why systemd does not take the unit at all."""
         self._warnings: list[tuple[str, UnitWarning]] = []
 
     def add(self, source: UnitSource) -> None:
         text: UnitText = parse_unit(source.text)
+        if text.broken and not self._begun:
+            self._broken = f"{text.broken[:1].upper()}{text.broken[1:]}."
+        self._begun = True
         self._warnings += [(source.path, warning) for warning in text.warnings]
         for item in text.assignments:
             if item.section != SERVICE:
@@ -145,25 +150,47 @@ class _Merger:
             commands.clear()
             return
         group: list[UnitWord] = []
-        for word in (*split_words(item.value), None):
+        words = split_words(item.value)
+        for word in (*words, None):
             raw = item.value[word.start : word.end] if word is not None else ";"
             if raw == ";":
-                if group:
-                    commands.append(_command(path, item, group))
+                if group and not self._take(path, item, _command(path, item, group)):
+                    break
                 group = []
+            elif word is not None and word.unclosed:
+                self._lose(path, item, "a quote in it is not closed", ignored=not group or "-" in _prefix(group[0].value))
+                break
             elif word is not None:
                 group.append(UnitWord(";", word.start, word.end, word.spans[-1:]) if raw == "\\;" else word)
-        self._warn_about_words(path, item)
+        self._warn_about_words(path, item, words)
 
-    def _warn_about_words(self, path: str, item: Assignment) -> None:
-        for word in split_words(item.value):
+    def _take(self, path: str, item: Assignment, command: UnitCommand) -> bool:
+        """Add a command; whether systemd reads on in its line."""
+        if command.argv[0] and ("@" not in command.prefix or len(command.argv) > 1):
+            self._commands[item.key].append(command)
+            return True
+        self._lose(path, item, "a part of it is missing", ignored="-" in command.prefix)
+        return False
+
+    def _lose(self, path: str, item: Assignment, why: str, *, ignored: bool) -> None:
+        """A command that systemd cannot read: it refuses the unit, unless failures of the command are to be ignored."""
+        if ignored:
+            text = f"the command is no command ({why}), and systemd ignores it and what follows in its line"
+            self._warnings.append((path, UnitWarning(item.end_line, text, serious=True)))
+        else:
+            self._unreadable = self._unreadable or f"A command cannot be read: {why}."
+
+    def _warn_about_words(self, path: str, item: Assignment, words: Sequence[UnitWord]) -> None:
+        for word in words:
             raw = item.value[word.start : word.end]
             if raw.startswith("#"):
                 message = "'#' inside a command is no comment: it and the words after it are arguments"
                 self._warnings.append((path, UnitWarning(item.end_line, message, serious=True)))
                 break
-        self._unbalanced = self._unbalanced or any(word.unclosed for word in split_words(item.value))
-        if any(word.odd_escapes for word in split_words(item.value)):
+        if any(word.glued for word in words):
+            message = "a backslash before a blank inside a line makes one argument of the words around it, backslash included"
+            self._warnings.append((path, UnitWarning(item.end_line, message, serious=True)))
+        elif any(word.odd_escapes for word in words):
             self._warnings.append((path, UnitWarning(item.line, "an escape that systemd does not know is kept as written")))
 
     def _add_environment(self, path: str, item: Assignment) -> None:
@@ -172,7 +199,7 @@ class _Merger:
             return
         for word in split_words(item.value):
             name, equals, value = word.value.partition("=")
-            if not equals or not name:
+            if not equals or word.unclosed or not (name.isidentifier() and name.isascii()):
                 self._warnings.append((path, UnitWarning(item.line, f"'{word.value}' is no assignment, ignoring.")))
                 continue
             self._environment.pop(name, None)
@@ -192,8 +219,7 @@ class _Merger:
             refused = "Service has more than one ExecStart= setting, which is only allowed for Type=oneshot services."
         elif not self._commands.get("ExecStart") and not self._commands.get("ExecStop"):
             refused = "Service has no ExecStart=, ExecStop=, or SuccessAction=."
-        if self._unbalanced:
-            refused = "A command has a quote that is not closed."
+        refused = self._broken or self._unreadable or refused
         return EffectiveUnit(
             commands={key: tuple(commands) for key, commands in self._commands.items()},
             environment=tuple(self._environment.values()),
@@ -206,11 +232,14 @@ class _Merger:
         )
 
 
+def _prefix(word: str) -> str:
+    return word[: len(word) - len(word.lstrip(PREFIXES))]
+
+
 def _command(path: str, item: Assignment, words: Sequence[UnitWord]) -> UnitCommand:
     first = words[0].value
-    bare = first.lstrip(PREFIXES)
-    skipped = len(first) - len(bare)
-    head = UnitWord(bare, words[0].start + skipped, words[0].end, words[0].spans[skipped:])
+    skipped = len(_prefix(first))
+    head = UnitWord(first[skipped:], words[0].start + skipped, words[0].end, words[0].spans[skipped:])
     kept = (head, *words[1:])
     return UnitCommand(tuple(word.value for word in kept), first[:skipped], path, item, kept)
 

@@ -2,7 +2,8 @@
 
 Rules (systemd.syntax(7), and ``config_parse`` of systemd 252): a line whose last backslash is not itself escaped goes on in
 the next, the backslash becoming a blank; lines that begin with ``#`` or ``;`` after blanks are skipped, also between
-continued lines; a line without ``=`` is ignored with a warning; CRLF ends a line like LF.
+continued lines; a line without ``=`` is ignored with a warning, as is one that is not UTF-8; CRLF, CR and NUL end a line like LF;
+the first byte order mark that begins a line is dropped; at a section header that is none the reading ends.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-_LINE_END = re.compile(r"\r\n|\n|\r")
+_LINE_END = re.compile(r"\r\n|\n|\r|\0")
 _BLANKS = " \t\n\r"
+_MARK = "\ufeff"
+_NOT_UTF_8 = "\ufffd"
+"""What reading puts in the place of bytes that are no UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Assignment:
 class UnitText:
     assignments: tuple[Assignment, ...]
     warnings: tuple[UnitWarning, ...] = ()
+    broken: str = ""
+    """Why systemd reads no further; a unit file with that is not loaded at all, a drop-in counts up to there."""
 
     def values(self, section: str, key: str) -> tuple[Assignment, ...]:
         """The assignments of one setting in order; an empty value resets what came before it, for settings that are lists."""
@@ -69,18 +75,22 @@ def parse_unit(text: str) -> UnitText:
     """Read a unit file or drop-in. Nothing raises; what is ignored is a warning."""
     assignments: list[Assignment] = []
     warnings: list[UnitWarning] = []
-    section = ""
+    section = broken = ""
     for logical in _logical_lines(text):
         logical.strip()
         line = logical.text
         if not line:
             continue
+        if _NOT_UTF_8 in line:
+            warnings.append(UnitWarning(logical.end_line, "The line is not UTF-8: systemd ignores it.", serious=True))
+            continue
         if line.startswith("["):
             if line.endswith("]"):
                 section = line[1:-1]
-            else:
-                warnings.append(UnitWarning(logical.line, f"Invalid section header '{line}', ignoring."))
-            continue
+                continue
+            broken = f"line {logical.end_line} is no section header ('{line[:60]}'), and systemd reads no further"
+            warnings.append(UnitWarning(logical.end_line, f"{broken[:1].upper()}{broken[1:]}.", serious=True))
+            break
         key, equals, _ = line.partition("=")
         if not equals:
             # systemd names the last of the lines that were joined.
@@ -99,7 +109,7 @@ def parse_unit(text: str) -> UnitText:
         assignments.append(
             Assignment(section, key.strip(_BLANKS), value.text, logical.line, logical.end_line, tuple(value.offsets))
         )
-    return UnitText(tuple(assignments), tuple(warnings))
+    return UnitText(tuple(assignments), tuple(warnings), broken)
 
 
 def _logical_lines(text: str) -> Iterator[_Logical]:
@@ -122,12 +132,14 @@ def _logical_lines(text: str) -> Iterator[_Logical]:
 
 
 def _physical_lines(text: str) -> Iterator[tuple[int, str]]:
-    start = 1 if text.startswith("\ufeff") else 0
-    for match in _LINE_END.finditer(text, start):
-        yield start, text[start : match.start()]
-        start = match.end()
-    if start < len(text):
-        yield start, text[start:]
+    start, marked = 0, False
+    for match in (*_LINE_END.finditer(text), None):
+        end = match.start() if match is not None else len(text)
+        if not marked and text.startswith(_MARK, start, end):
+            start, marked = start + len(_MARK), True
+        if match is not None or start < end:
+            yield start, text[start:end]
+        start = match.end() if match is not None else end
 
 
 def _continues(line: str) -> bool:

@@ -7,6 +7,7 @@ word, and C escapes count inside both kinds of quotes. ``%`` specifiers are left
 from __future__ import annotations
 
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ _HEX = {"x": 2, "u": 4, "U": 8}
 _BLANKS = " \t\n\r"
 PREFIXES = "@-:+!|"
 """Characters before an executable's path that change how it is run."""
+_BYTE = ("\udc80", "\udcff")
+"""A byte that an escape stands for, until it is put together with its neighbours: systemd escapes bytes, not characters."""
 _BRACED = re.compile(r"\$\{([^}:]*)\}")
 """``${NAME:-default}`` is a shell's: systemd leaves it as it is."""
 
@@ -31,6 +34,8 @@ class UnitWord:
     """For each character of the word: where in the assignment's value it is written."""
     odd_escapes: bool = False
     """Holds an escape that systemd does not know; it is kept as written, with a warning in the journal."""
+    glued: bool = False
+    """Such an escape is of a blank: what stands behind it is a part of this word."""
     unclosed: bool = False
     """A quote in it is not closed: systemd refuses a command with such a word."""
 
@@ -54,14 +59,15 @@ def split_words(value: str, *, c_escapes: bool = True) -> tuple[UnitWord, ...]:
 def _word(value: str, start: int, c_escapes: bool) -> tuple[UnitWord, int]:
     characters: list[str] = []
     spans: list[tuple[int, int]] = []
-    quote, odd, at = "", False, start
+    quote, odd, glued, at = "", False, False, start
     while at < len(value) and (quote or value[at] not in _BLANKS):
         character = value[at]
         if character == "\\":
             text, end, known = _escape(value, at) if c_escapes else (value[at + 1 : at + 2], at + 2, True)
             odd = odd or not known
+            glued = glued or (not known and not quote and text[1:] in ("\t", " ", "\n", "\r"))
             characters += text
-            spans += [(at, end)] * len(text)
+            spans += [(at, end)] * len(text) if known else [(place, place + 1) for place in range(at, at + len(text))]
             at = min(end, len(value))
         elif character == quote:
             quote, at = "", at + 1
@@ -71,11 +77,28 @@ def _word(value: str, start: int, c_escapes: bool) -> tuple[UnitWord, int]:
             characters.append(character)
             spans.append((at, at + 1))
             at += 1
-    return UnitWord("".join(characters), start, at, tuple(spans), odd, bool(quote)), at
+    text, places = _joined(characters, spans)
+    return UnitWord(text, start, at, places, odd, glued, bool(quote)), at
+
+
+def _joined(characters: list[str], spans: list[tuple[int, int]]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """The word, bytes that were escaped one by one (``\\xc3\\xa9``) put together to characters."""
+    if not any(_BYTE[0] <= character <= _BYTE[1] for character in characters):
+        return "".join(characters), tuple(spans)
+    text, begin = "", 0
+    places: list[tuple[int, int]] = []
+    decoder = getincrementaldecoder("utf-8")("replace")
+    for place, character in enumerate(characters):
+        made = decoder.decode(character.encode("utf-8", "surrogateescape"), final=place == len(characters) - 1)
+        if made:
+            text += made
+            places += [(spans[begin][0], spans[place][1])] * len(made)
+            begin = place + 1
+    return text, tuple(places)
 
 
 def _escape(value: str, at: int) -> tuple[str, int, bool]:
-    """(characters, place after, known) of the escape at ``at``."""
+    """(characters, place after, known) of the escape at ``at``; a byte above 127 is a lone surrogate (:data:`_BYTE`)."""
     mark = value[at + 1 : at + 2]
     if mark in _ESCAPES and mark:
         return _ESCAPES[mark], at + 2, True
@@ -83,11 +106,16 @@ def _escape(value: str, at: int) -> tuple[str, int, bool]:
         digits = value[at + 2 : at + 2 + _HEX[mark]]
         code = int(digits, 16) if len(digits) == _HEX[mark] and all(d in "0123456789abcdefABCDEF" for d in digits) else 0
         if 0 < code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF:
-            return chr(code), at + 2 + len(digits), True
+            return _byte(code) if mark == "x" else chr(code), at + 2 + len(digits), True
     digits = value[at + 1 : at + 4]
     if len(digits) == 3 and all(d in "01234567" for d in digits) and 0 < int(digits, 8) < 256:
-        return chr(int(digits, 8)), at + 4, True
-    return "\\", at + 1, False
+        return _byte(int(digits, 8)), at + 4, True
+    # What follows is kept with it, a blank too: "\\ --flag" is one word.
+    return value[at : at + 2], at + 2, False
+
+
+def _byte(code: int) -> str:
+    return chr(code) if code < 0x80 else chr(0xDC00 + code)
 
 
 def quote_word(word: str) -> str:

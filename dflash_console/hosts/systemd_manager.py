@@ -145,7 +145,9 @@ class Manager:
         words = ["get-property", _BUS, object_path(unit), f"{_BUS}.Service", "ExecStart", "Environment"]
         try:
             done = await self._ask([*await self.environment(), "busctl", *self._scope_words(), "--json=short", *words])
-            lines = [json.loads(line)["data"] for line in done.stdout.decode("utf-8", "replace").splitlines()] if done.ok else []
+            # Not splitlines, which would break a word at U+2028 and the like.
+            texts = done.stdout.decode("utf-8", "replace").strip("\n").split("\n")
+            lines = [json.loads(text)["data"] for text in texts] if done.ok else []
             commands, environment = lines
         except (HostError, ValueError, KeyError, TypeError):
             return None

@@ -161,6 +161,10 @@ def test_several_commands_in_one_line_and_an_escaped_semicolon_are_told_apart() 
         (r"a\sb", "a b"),
         (r"a\tb\"c", 'a\tb"c'),
         (r"\101\u0042", "AB"),
+        (r"caf\xc3\xa9\303\251\u00e9", "caféé" + "é"),
+        (r"\ --flag", r"\ --flag"),
+        ("\\\t--flag", "\\\t--flag"),
+        (r"a\xc3b", "a\ufffdb"),
         ('pre"mid dle"post', "premid dlepost"),
         (r"\q", r"\q"),
         ("%h/x%%", "%h/x%%"),
@@ -169,7 +173,65 @@ def test_several_commands_in_one_line_and_an_escaped_semicolon_are_told_apart() 
 def test_quotes_and_escapes_of_a_word_are_read(word: str, value: str) -> None:
     (read,) = split_words(word)
     assert read.value == value
-    assert read.odd_escapes is (word == r"\q")
+    assert read.odd_escapes is (word == r"\q" or word.endswith("--flag"))
+    assert read.glued is word.endswith("--flag")
+
+
+def test_lines_joined_by_hand_with_their_backslashes_left_in_lose_their_flags() -> None:
+    """``\\`` and a blank are kept, and the blank ends no word: so is it with systemd 252."""
+    unit = read_unit([UnitSource("u", "[Service]\nExecStart=/bin/p --model-path /w/t \\ --port 30000 \\ --tp 8\n")])
+    assert unit.start is not None
+    assert unit.start.argv == ("/bin/p", "--model-path", "/w/t", "\\ --port", "30000", "\\ --tp", "8")
+    ((_, warning),) = unit.warnings
+    assert warning.serious
+    assert "makes one argument" in warning.text
+
+
+@pytest.mark.parametrize(
+    ("lines", "commands"),
+    [
+        ("ExecStart=-/bin/a 'x\nExecStart=/bin/b", [("/bin/b",)]),
+        ("ExecStart=-@/bin/a\nExecStart=/bin/b", [("/bin/b",)]),
+        ("ExecStart='/bin/a\nExecStart=/bin/b", [("/bin/b",)]),
+        ("Type=oneshot\nExecStart=/bin/b ; -/bin/a 'x", [("/bin/b",)]),
+    ],
+)
+def test_a_command_that_cannot_be_read_is_lost_where_its_failure_is_to_be_ignored(
+    lines: str, commands: list[tuple[str, ...]]
+) -> None:
+    unit = read_unit([UnitSource("u", f"[Service]\n{lines}\n")])
+    assert [command.argv for command in unit.commands["ExecStart"]] == commands
+    assert unit.refused == ""
+    assert any(warning.serious and "systemd ignores it" in warning.text for _, warning in unit.warnings)
+
+
+@pytest.mark.parametrize("line", ["ExecStart=/bin/a 'x", "ExecStart=@/bin/a", "ExecStart=:@/bin/a"])
+def test_a_command_that_cannot_be_read_makes_systemd_refuse_the_unit(line: str) -> None:
+    assert "A command cannot be read" in read_unit([UnitSource("u", f"[Service]\n{line}\n")]).refused
+
+
+def test_a_broken_section_header_ends_the_reading_of_a_drop_in_and_keeps_a_unit_from_loading() -> None:
+    good = "[Service]\nExecStart=/bin/a\n"
+    broken = "[Service]\nEnvironment=A=1\n[Servcie\nEnvironment=B=2\n"
+    with_drop_in = read_unit([UnitSource("u", good), UnitSource("d", broken)])
+    assert [entry.name for entry in with_drop_in.environment] == ["A"]
+    assert with_drop_in.refused == ""
+    assert with_drop_in.warnings[0][1].serious
+    assert "line 3 is no section header" in with_drop_in.warnings[0][1].text.lower()
+    assert "no section header ('[Servcie')" in read_unit([UnitSource("u", broken), UnitSource("d", good)]).refused
+
+
+def test_lines_that_are_no_utf_8_and_variables_that_are_none_are_ignored_as_by_systemd() -> None:
+    lines = (b"# caf\xe9", b"Environment=A=caf\xe9", b"Environment=1B=2 C-D=3 \xc3\x84=4 E=5 'F=6", b"ExecStart=/bin/a", b"")
+    text = b"\n".join((b"[Service]", b"Environment=A=1", *lines))
+    unit = read_unit([UnitSource("u", text.decode("utf-8", "replace"))])
+    assert [(entry.name, entry.value) for entry in unit.environment] == [("A", "1"), ("E", "5")]
+    assert any("not UTF-8" in warning.text and warning.line == 4 for _, warning in unit.warnings)
+
+
+def test_nul_and_a_mark_in_a_later_line_are_read_as_by_systemd() -> None:
+    unit = read_unit([UnitSource("u", "[Service]\n\ufeffExecStart=/bin/a\0ExecStart=\0ExecStart=/bin/b \\\n\ufeff\n")])
+    assert [command.argv for command in unit.commands["ExecStart"]] == [("/bin/b", "\ufeff")]
 
 
 def test_variables_alone_are_split_and_braced_ones_are_not() -> None:
