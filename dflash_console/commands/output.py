@@ -46,6 +46,8 @@ class Cell:
     tone: Tone | None = None
 
 
+_NOT_IN_JSON = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What JSON does not escape by itself and a terminal may act on: U+009B begins a sequence as escape and bracket do."""
 _DIRECTION = re.compile(r"[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Marks that turn the direction of writing: they can make a line read as another."""
 
@@ -55,6 +57,12 @@ def clean(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _DIRECTION.sub("", strip_escapes(text)).replace("\r", "")
+
+
+def _dumped(value: JsonValue, indent: int | None = None) -> str:
+    """One document and a line end; its strings are those of ``value``, and nothing in it acts on a terminal."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
+    return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 class ReaderGone(Exception):
@@ -91,11 +99,11 @@ class Output:
 
     def document(self, value: JsonValue) -> None:
         """Print the command's JSON document. Unlike text it holds remote strings as they are: JSON escapes them."""
-        self._put(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+        self._put(_dumped(value, indent=2))
 
     def record(self, value: JsonValue) -> None:
         """Print one JSON document on a line of its own (streams of records)."""
-        self._put(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+        self._put(_dumped(value))
 
     def line(self, text: str = "", tone: Tone | None = None) -> None:
         self._put(self.paint(clean(text), tone) + "\n")

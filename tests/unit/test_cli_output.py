@@ -144,11 +144,15 @@ def test_cleaning_leaves_no_control_character_and_is_done_once(text: str) -> Non
     assert clean(cleaned) == cleaned
 
 
-def test_json_keeps_the_text_as_it_was() -> None:
+@pytest.mark.parametrize("character", ["\x1b", "\x9b", "\x7f", "\u202e", "\u2028", "\x00"])
+def test_json_keeps_the_text_as_it_was_and_sends_no_terminal_a_command(character: str) -> None:
     output, stream = printed(json_wanted=True)
-    output.document({"text": "a\x1b[31mb", "none": None, "list": (1, 2)})
-    assert json.loads(stream.getvalue()) == {"text": "a\x1b[31mb", "none": None, "list": [1, 2]}
-    assert "\x1b" not in stream.getvalue()
+    value = {"text": f"a{character}[31mb", "none": None, "list": [1, 2]}
+    output.document(value)
+    output.record(value)
+    document, record = stream.getvalue().rsplit("{", 1)
+    assert json.loads(document) == json.loads("{" + record) == value
+    assert character not in stream.getvalue()
 
 
 def test_nobody_is_asked_when_json_is_wanted() -> None:

@@ -117,3 +117,11 @@ def test_tables_of_processes_and_gpus_with_impossible_numbers_are_read() -> None
 def test_a_number_is_read_or_unknown() -> None:
     assert [whole(text) for text in ("0", "12", "٣", "²", "-1", "", None, LONG)] == [0, 12, None, None, None, None, None, None]
     assert read_json(b'{"a": [1, -2, 1.5, 1e999, NaN, -Infinity]}') == {"a": [1, -2, 1.5, None, None, None]}
+
+
+def test_half_a_character_is_replaced_and_two_halves_are_one_character() -> None:
+    """A lone half can be neither printed nor written to a file: the console would end with an error of its own."""
+    assert read_json(b'{"a\\ud83d": ["x\\uDE00y", {"b": "\\ud83d\\ude00"}], "c": "\\u00e9"}') == {
+        "a\ufffd": ["x\ufffdy", {"b": "\U0001f600"}],
+        "c": "\u00e9",
+    }
