@@ -48,6 +48,8 @@ def check_configuration(state: HostState) -> Check:
         return Check(name, CheckStatus.FAILED, config.problems[0])
     if find_engine(config.command) is None:
         return Check(name, CheckStatus.WARNING, "no engine is named in the command: its settings cannot be read or changed")
+    if config.remarks:
+        return Check(name, CheckStatus.WARNING, "; ".join(config.remarks))
     return Check(name, CheckStatus.OK, ", ".join(source.path for source in config.sources))
 
 

@@ -144,6 +144,7 @@ def status_json(state: HostState, figures: Figures, table: TruthTable) -> dict[s
         },
         **gpus_json(state),
         "problems": dict(state.all_problems),
+        "remarks": list(state.config.value.remarks) if state.config is not None else [],
     }
 
 
@@ -206,6 +207,8 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
         output.line("✓ no drift: all sources agree", Tone.GOOD)
     for source, problem in state.all_problems.items():
         output.line(f"{source}: {problem}", Tone.CAUTION)
+    for remark in state.config.value.remarks if state.config is not None else ():
+        output.line(f"! {remark}", Tone.CAUTION)
 
 
 def _where(state: HostState) -> str:

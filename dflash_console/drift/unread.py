@@ -1,4 +1,7 @@
-"""The row of the unit file: there when it cannot be read, or not in full. What it asks for is then not known, and not nothing."""
+"""The row of the unit file: there when it cannot be read, or not in full, and when it does not mean what it seems to.
+
+What a file asks for that cannot be read is not known, and not nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,18 @@ from .verdicts import UNIT_FILE, DriftKind, TruthRow, Verdict
 
 
 def unit_file_rows(state: HostState) -> list[TruthRow]:
-    """One row while the configuration cannot be read; a note where a part of it cannot, and the command is known all the same."""
-    problems = state.config.value.problems if state.config is not None else ()
-    why = state.unread_config or next(iter(problems), "")
-    if not why:
-        return []
+    """One row while the configuration cannot be read; a note where a part of it cannot, or does not mean what it seems to."""
+    config = state.config.value if state.config is not None else None
     absent = {source: Reading(Known.ABSENT) for source in Source}
-    if not state.unread_config:
-        return [TruthRow(UNIT_FILE, "Unit file", absent, Verdict.NOTE, why, kind=DriftKind.NOT_READ)]
-    message = f"{why}; until that is mended nobody knows what the next start would run"
-    return [TruthRow(UNIT_FILE, "Unit file", absent, Verdict.UNKNOWN, message, kind=DriftKind.NOT_READ)]
+    row = TruthRow(UNIT_FILE, "Unit file", absent, Verdict.NOTE)
+    if why := state.unread_config:
+        message = f"{why}; until that is mended nobody knows what the next start would run"
+        return [replace(row, verdict=Verdict.UNKNOWN, message=message, kind=DriftKind.NOT_READ)]
+    if config is None:
+        return []
+    if config.problems:
+        return [replace(row, message=config.problems[0], kind=DriftKind.NOT_READ)]
+    return [replace(row, message="; ".join(config.remarks), kind=DriftKind.NOT_AS_IT_SEEMS)] if config.remarks else []
 
 
 def judged_without_unit_file(rows: Sequence[TruthRow], state: HostState) -> list[TruthRow]:

@@ -64,6 +64,7 @@ class DriftKind(Enum):
     CONTRADICTION = "the engine contradicts itself"
     NOT_CONFIRMABLE = "not confirmable"
     NOT_READ = "not read"
+    NOT_AS_IT_SEEMS = "unit file does not mean what it seems to"
     NOT_USED = "not used"
     OLD_SPELLING = "old spelling"
     DUPLICATE = "given twice"
@@ -83,6 +84,7 @@ _WARNINGS = frozenset(
         DriftKind.HOT_NOT_WRITTEN,
         DriftKind.UNLIKE_TRAINING,
         DriftKind.DUPLICATE,
+        DriftKind.NOT_AS_IT_SEEMS,
         DriftKind.SPECULATION_OFF,
         DriftKind.ACCEPTANCE,
     }

@@ -125,7 +125,7 @@ class _Merger:
     def add(self, source: UnitSource) -> None:
         text: UnitText = parse_unit(source.text)
         if text.broken and not self._begun:
-            self._broken = f"{text.broken[:1].upper()}{text.broken[1:]}."
+            self._broken = text.broken
         self._begun = True
         self._warnings += [(source.path, warning) for warning in text.warnings]
         for item in text.assignments:

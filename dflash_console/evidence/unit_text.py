@@ -88,8 +88,9 @@ def parse_unit(text: str) -> UnitText:
             if line.endswith("]"):
                 section = line[1:-1]
                 continue
-            broken = f"line {logical.end_line} is no section header ('{line[:60]}'), and systemd reads no further"
-            warnings.append(UnitWarning(logical.end_line, f"{broken[:1].upper()}{broken[1:]}.", serious=True))
+            broken = f"'{line[:60]}' is no section header, and systemd reads no further"
+            warnings.append(UnitWarning(logical.end_line, broken, serious=True))
+            broken = f"In line {logical.end_line} {broken}."
             break
         key, equals, _ = line.partition("=")
         if not equals:

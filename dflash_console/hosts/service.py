@@ -77,6 +77,8 @@ class ServiceConfig:
     """The command the manager would run or did load; ``None`` = cannot be known."""
     environment: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    """What in the files does not mean what it seems to (arguments that are lost, added or taken together): one sentence each."""
     shadowed: str = ""
     """How the console's own file hides a later change of what it was made from; empty when it does not."""
     folders: Mapping[str, float | None] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ..evidence.unit_command import CommandView, expand_loaded, specifier_values, view_command
 from ..evidence.unit_drop_in import RebaseError, Shadow, find_shadow, rebase
 from ..evidence.unit_edit import UnitEditError, write_command
+from ..evidence.unit_remarks import unit_remarks
 from ..evidence.unit_specifiers import UnitName, replace_specifiers
 from ..evidence.unit_step import Places
 from .service import ConfigSource, FileEdit, ServiceConfig, Texts
@@ -61,6 +62,7 @@ class UnitConfiguration:
             loaded=argv,
             environment={name: entry.value for name, entry in view.environment.items()},
             problems=tuple(problems),
+            remarks=unit_remarks(view),
             shadowed=_shadow_words(shadow) if shadow is not None else "",
             command_path=view.command.path if view.command is not None else "",
             folders={**folders, **dict.fromkeys(found.absent)},

@@ -136,6 +136,8 @@ def _survey(case: Case) -> Iterator[Finding]:
         yield Finding.error("unit_broken", problem)
     for remark in case.survey.unit_remarks:
         yield Finding.warning("unit_remark", f"the service manager says of the unit as it is: {remark}")
+    for remark in case.state.config.value.remarks if case.state.config is not None else ():
+        yield Finding.warning("unit_misread", f"the unit does not mean what it seems to: {remark}")
     if case.survey.port_taken:
         holder = f"held by {case.survey.port_holder}" if case.survey.port_holder else "in use by another program"
         if _may_move(case) and not case.writes:

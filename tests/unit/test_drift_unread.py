@@ -11,12 +11,16 @@ import pytest
 from dflash_console.commands.drift import print_drift
 from dflash_console.commands.output import Output
 from dflash_console.commands.status import live_figures, print_status, status_json
-from dflash_console.drift import Verdict, drift_items, truth_table
+from dflash_console.doctor import CheckStatus
+from dflash_console.drift import Severity, Verdict, drift_items, truth_table
 from dflash_console.drift.verdicts import UNIT_FILE
 from dflash_console.effective import configured
 from dflash_console.evidence.reading import Known
+from dflash_console.host_checks import check_configuration
 from dflash_console.hosts.service import ConfigSource, RunState, ServiceConfig
 from dflash_console.knobs import Source
+from dflash_console.plan import Change, Mode, Survey
+from dflash_console.plan.maker import make_plan
 from dflash_console.state import Aged, HostState
 
 from .drift_host import COMMAND, Host, reported
@@ -92,6 +96,22 @@ def test_a_part_that_cannot_be_read_is_a_note_where_the_command_is_known_all_the
     row = truth_table(replace(running(), config=Aged(config, 0.0))).row(UNIT_FILE)
     assert row is not None
     assert (row.verdict, row.message) == (Verdict.NOTE, "/e.d/x.conf: permission denied")
+
+
+def test_a_file_that_does_not_mean_what_it_seems_to_is_said_by_drift_status_doctor_and_a_plan() -> None:
+    remark = "/e.service:5: '#' inside a command is no comment"
+    config = ServiceConfig((ConfigSource("/e.service", ""),), COMMAND, COMMAND, remarks=(remark,))
+    state = replace(running(), config=Aged(config, 0.0))
+    row = truth_table(state).rows[0]
+    assert (row.knob, row.verdict, row.message, row.severity) == (UNIT_FILE, Verdict.NOTE, remark, Severity.WARNING)
+    assert remark in drift_words(state)
+    assert f"! {remark}" in status_words(state)
+    assert status_json(state, live_figures(state), truth_table(state))["remarks"] == [remark]
+    check = check_configuration(state)
+    assert (check.status, check.message) == (CheckStatus.WARNING, remark)
+    plan = make_plan(state, Change({"tree_budget": 16}, Mode.RESTART), Survey(), target="/e.d/x.conf", render=lambda command: ())
+    said = [finding.message for finding in plan.findings if finding.code == "unit_misread"]
+    assert said == [f"the unit does not mean what it seems to: {remark}"]
 
 
 def test_where_all_can_be_read_there_is_no_such_row() -> None:

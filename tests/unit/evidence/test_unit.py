@@ -217,8 +217,8 @@ def test_a_broken_section_header_ends_the_reading_of_a_drop_in_and_keeps_a_unit_
     assert [entry.name for entry in with_drop_in.environment] == ["A"]
     assert with_drop_in.refused == ""
     assert with_drop_in.warnings[0][1].serious
-    assert "line 3 is no section header" in with_drop_in.warnings[0][1].text.lower()
-    assert "no section header ('[Servcie')" in read_unit([UnitSource("u", broken), UnitSource("d", good)]).refused
+    assert with_drop_in.warnings[0][1].text.startswith("'[Servcie' is no section header")
+    assert read_unit([UnitSource("u", broken), UnitSource("d", good)]).refused.startswith("In line 3 '[Servcie' is no section")
 
 
 def test_lines_that_are_no_utf_8_and_variables_that_are_none_are_ignored_as_by_systemd() -> None:
