@@ -11,7 +11,7 @@ from ..evidence.file_edits import edits_between, new_texts
 from ..evidence.server import parse_server_info
 from ..hosts.service import RunState
 from ..hosts.transport import HostError
-from ..knobs import KNOBS, Value, find_knob
+from ..knobs import find_knob
 from ..plan import Mode, Plan
 from ..proof import StartEvidence, prove
 from ..session import HostSession
@@ -19,7 +19,7 @@ from .answering import require_own_answers
 from .confirmed import ConfirmedStore
 from .examine import Found
 from .hot import PROMPT_TOKENS, take_back
-from .journal import OperationBegin, OperationJournal, PendingOperation
+from .journal import OperationJournal, PendingOperation
 from .judge import judge, overall
 from .patience import LinkLost, Patience
 from .records import ApplyResult, OnEvent, StageFailed, Timeouts, Verdict
@@ -28,6 +28,7 @@ from .revert import backwards, put_files_back, revert_restart
 from .start import POLL_S, Before
 from .taken_up import TakenUp
 from .undo import Undo
+from .unfinished import as_it_was_shown, hot_wanted, runs_back
 from .writing import texts_now
 
 
@@ -159,10 +160,10 @@ async def _undo(run: TakenUp, found: Found) -> ApplyResult:
         raise StageFailed(Verdict.REFUSED, f"{run.begin.target} was changed by someone else since: it is left alone")
     if run.mode is Mode.HOT:
         return await _undo_hot(run, found)
-    if not found.written and not found.restarted and not run.begin.rolling_back:
+    if not found.written and not run.begin.rolling_back and not (found.restarted and run.pending.restart_asked):
         return run.operation.result(Verdict.CANCELLED, "it was cut off before anything was changed; nothing is to be done")
     plan = await run.plan()
-    if run.begin.rolling_back and _runs_back(run.begin, found):
+    if run.begin.rolling_back and runs_back(run.begin, found):
         return await _finish_back(run, plan, found)
     if not found.restarted:
         async with run.operation.stage("write", Verdict.ROLLBACK_FAILED) as notes:
@@ -176,12 +177,6 @@ async def _undo(run: TakenUp, found: Found) -> ApplyResult:
         run.session, plan, cut, run.journal, run.timeouts, was_running=run.begin.ran_before, on_event=run.on_event
     )
     return replace(result, verdict=Verdict.CONFIRMED, confirmed=True) if result.rolled_back else result
-
-
-def _runs_back(begin: OperationBegin, found: Found) -> bool:
-    """Whether the restart of a roll-back that was cut off has happened, so that it need not happen once more."""
-    earlier = (None, begin.old_invocation, begin.back_from)
-    return begin.back_from is not None and not found.written and found.running and found.invocation_id not in earlier
 
 
 async def _finish_back(run: TakenUp, plan: Plan, found: Found) -> ApplyResult:
@@ -207,13 +202,8 @@ async def _undo_hot(run: TakenUp, found: Found) -> ApplyResult:
             return run.operation.result(Verdict.CANCELLED, text)
         return run.operation.result(Verdict.CANCELLED, HOT_ENDED)
     run.operation.invocation_id = found.invocation_id
-    wanted: dict[str, Value] = {}
-    for name in run.begin.settings:
-        knob = KNOBS[name]
-        if knob.hot_name is not None and knob.hot_name in run.begin.hot_before:
-            wanted[name] = knob.parse(f"{run.begin.hot_before[knob.hot_name]:g}")
     async with run.operation.stage("change", Verdict.ROLLBACK_FAILED) as notes:
-        notes.evidence = await take_back(run.session, run.begin.hot_before, wanted)
+        notes.evidence = await take_back(run.session, run.begin.hot_before, hot_wanted(run.begin))
     return run.operation.result(Verdict.CONFIRMED, f"rolled back: {notes.evidence}", rolled_back=True)
 
 
@@ -229,3 +219,23 @@ async def roll_back_operation(
 ) -> ApplyResult:
     """Undo the operation: the previous text, and, if it had restarted the engine, a restart confirmed in its turn."""
     return await TakenUp(session, operation, on_event, timeouts).run(_undo, "roll-back")
+
+
+async def take_up_as_shown(
+    session: HostSession,
+    operation: PendingOperation,
+    shown: Plan,
+    *,
+    on_event: OnEvent | None = None,
+    timeouts: Timeouts | None = None,
+) -> ApplyResult:
+    """What the plan of a roll-back says of an operation that was cut off: undo it, or, when it was a roll-back itself, finish it.
+    Refused when that is no longer what it would take."""
+    finishes = operation.begin.what == "rollback"
+
+    async def way(run: TakenUp, found: Found) -> ApplyResult:
+        await as_it_was_shown(run, found, shown)
+        result = await (_resume if finishes else _undo)(run, found)
+        return replace(result, rolled_back=result.confirmed) if finishes else result
+
+    return await TakenUp(session, operation, on_event, timeouts).run(way, "resumption" if finishes else "roll-back")

@@ -10,29 +10,49 @@ from dataclasses import replace
 from ..drift import DriftKind, truth_table
 from ..effective import UNGIVEN
 from ..evidence.file_edits import texts_digest
-from ..plan import Change, Finding, Mode, Plan
+from ..plan import Change, Finding, Mode, Plan, PlanError, Severity
 from ..session import HostSession
 from .asked import asked_changes, dialect_of
 from .confirmed import ConfirmedStore
 from .earlier import way_back
 from .edited import plan_rollback
 from .engine import apply_plan
+from .pending import take_up_as_shown
 from .records import ApplyResult, OnEvent, Timeouts, Verdict
+from .unfinished import find_left_over, plan_left_over, settle_left_over
 
 NOTHING_EARLIER = "there is no earlier configuration to go back to"
 TAKES_BACK = Finding.info("goes_back_to", "takes back what was changed while the engine ran and never written down")
 
 
 async def plan_roll_back(session: HostSession) -> Plan | None:
-    """The plan that goes back to the last confirmed configuration before the one that is written, or, when what is written was
-    never confirmed, to what was there before; ``None`` when nothing earlier is known. Changes nothing.
+    """The plan of a roll-back; ``None`` when nothing earlier is known. Changes nothing.
 
-    A change of the running engine that was never written down is taken back without a restart, if what is written is the
-    confirmed configuration; otherwise the file has to go back, and with it the running engine.
+    An operation that was cut off comes first: it is undone before anything else is gone back from, and the plan says so. Where
+    there is nothing to undo of it, or somebody else has changed its files since, the plan leads to an earlier configuration, and
+    says what became of it.
 
     Raises:
         PlanError: no plan can be made.
         HostError: the configuration cannot be read.
+    """
+    left = await plan_left_over(session)
+    if left is None:
+        return await _plan_earlier(session)
+    if left.plan is not None:
+        return left.plan
+    plan = await _plan_earlier(session)
+    if plan is None and left.finding.severity is Severity.WARNING:
+        raise PlanError(f"{NOTHING_EARLIER}; {left.finding.message}")
+    return None if plan is None else replace(plan, findings=(*plan.findings, left.finding))
+
+
+async def _plan_earlier(session: HostSession) -> Plan | None:
+    """The plan that goes back to the last confirmed configuration before the one that is written, or, when what is written was
+    never confirmed, to what was there before.
+
+    A change of the running engine that was never written down is taken back without a restart, if what is written is the
+    confirmed configuration; otherwise the file has to go back, and with it the running engine.
     """
     hot = await _hot_drift(session) if await _written_is_confirmed(session) else None
     if hot is not None:
@@ -55,6 +75,11 @@ async def carry_out_roll_back(
     """Carry out what :func:`plan_roll_back` answered, and confirm it. It is not rolled back in its turn when it fails."""
     if plan is None:
         return ApplyResult.not_begun(Verdict.REFUSED, NOTHING_EARLIER)
+    if plan.takes_up:
+        pending = find_left_over(session, plan.takes_up)
+        if pending is None:
+            return ApplyResult.not_begun(Verdict.REFUSED, "what was cut off was decided since the plan was made; plan again")
+        return await take_up_as_shown(session, pending, plan, on_event=on_event, timeouts=timeouts)
     hot = plan.mode is Mode.HOT
     result = await apply_plan(
         session,
@@ -66,6 +91,8 @@ async def carry_out_roll_back(
         what="rollback",
         timeouts=timeouts,
     )
+    if result.confirmed and not hot:
+        settle_left_over(session)
     if hot or result.confirmed:
         return replace(result, rolled_back=result.confirmed)
     changed = any(stage.name == "restart" for stage in result.stages)

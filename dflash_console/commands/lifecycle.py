@@ -14,7 +14,6 @@ from ..apply import (
     plan_roll_back,
     restart_service,
     roll_back,
-    roll_back_operation,
     start_service,
     stop_service,
 )
@@ -39,16 +38,15 @@ def run(context: Context, options: LifecycleOptions) -> ExitCode:
 async def _run(context: Context, options: LifecycleOptions) -> ExitCode:
     async with context.session() as session:
         await session.watcher.settled()
-        pending = _cut_off(context, session)
-        if pending is not None and context.name != "rollback":
-            context.output.note(f"ddtree-console: {pending.words}; apply --resume goes on with it, rollback undoes it")
-        if context.name == "rollback" and pending is None:
+        if context.name == "rollback":
             return await _roll_back(context, session, options)
-        if question := await _question(context, session, pending):
+        if (pending := _cut_off(context, session)) is not None:
+            context.output.note(f"ddtree-console: {pending.words}; apply --resume goes on with it, rollback undoes it")
+        if question := _question(context, session):
             if not context.output.json_wanted:
                 context.output.line(question)
             consent(context, options.yes, "Go ahead?")
-        return await carry_out(context, _work(context, session, options, pending))
+        return await carry_out(context, _work(context, session, options))
 
 
 def _cut_off(context: Context, session: HostSession) -> PendingOperation | None:
@@ -56,14 +54,12 @@ def _cut_off(context: Context, session: HostSession) -> PendingOperation | None:
     return found[-1] if found else None
 
 
-async def _question(context: Context, session: HostSession, pending: PendingOperation | None) -> str:
+def _question(context: Context, session: HostSession) -> str:
     """What would happen, when that can hurt; a start of a stopped service cuts nobody off and changes no file."""
     state = session.watcher.state
     cut = _cut_words(session)
     if context.name == "start":
         return ""
-    if pending is not None and context.name == "rollback":
-        return f"Undoes this: {pending.words}."
     if state.service is None or state.service.value.state is not RunState.RUNNING:
         return f"{session.unit} does not run; {context.name} it all the same." if context.name == "restart" else ""
     return f"{'Restarts' if context.name == 'restart' else 'Stops'} {session.unit} (pid {state.service.value.main_pid}){cut}."
@@ -76,9 +72,7 @@ def _cut_words(session: HostSession) -> str:
     return f", {running} running requests with it" if running else ""
 
 
-def _work(
-    context: Context, session: HostSession, options: LifecycleOptions, pending: PendingOperation | None
-) -> Awaitable[ApplyResult]:
+def _work(context: Context, session: HostSession, options: LifecycleOptions) -> Awaitable[ApplyResult]:
     show = StagePrinter(context.output)
     drain = options.drain or None
     match context.name:
@@ -86,15 +80,12 @@ def _work(
             return _or_back(session, start_service(session, on_event=show), options, show)
         case "restart":
             return _or_back(session, restart_service(session, drain=drain, on_event=show), options, show)
-        case "stop":
-            return stop_service(session, drain=drain, on_event=show)
         case _:
-            assert pending is not None, "a roll-back of anything else shows its plan first"
-            return roll_back_operation(session, pending, on_event=show)
+            return stop_service(session, drain=drain, on_event=show)
 
 
 async def _roll_back(context: Context, session: HostSession, options: LifecycleOptions) -> ExitCode:
-    """Back to the last confirmed configuration, by a plan that is shown before anybody is asked."""
+    """Undo what was cut off, else back to the last confirmed configuration: by a plan that is shown before anybody is asked."""
     try:
         plan = await plan_roll_back(session)
     except PlanError as problem:

@@ -169,6 +169,8 @@ class Plan:
     """Of the drafter that the plan would run."""
     undo_after_s: int | None = None
     """Seconds after which the host itself puts the files back, unless the change was confirmed; ``None`` = no timer."""
+    takes_up: str = ""
+    """The operation that was cut off and that this plan undoes or finishes; empty for a plan of its own."""
 
     @property
     def blocked(self) -> bool:

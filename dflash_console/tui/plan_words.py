@@ -23,7 +23,8 @@ def diff_text(plan: Plan, colours: dict[str, str]) -> Text:
         if plan.mode.value == "restart":
             text.append("No file changes: the restart takes what is written.\n", style=colours.get("quiet", ""))
             return text
-        text.append("No file changes: the engine takes this while it runs.\n", style=colours.get("quiet", ""))
+        takes = ": the engine takes this while it runs" if plan.hot_values else ""
+        text.append(f"No file changes{takes}.\n", style=colours.get("quiet", ""))
         for name, value in plan.hot_values.items():
             text.append(f"+ {name} = {value:g}\n", style=colours.get("success", ""))
         return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from dflash_console.plan import Plan
+from dflash_console.plan import Mode, Plan
 from dflash_console.plan.maker import unified_diff
 from dflash_console.tui.plan_words import diff_text
 
@@ -25,3 +25,8 @@ def test_lines_that_look_like_a_heading_are_shown_as_what_they_are() -> None:
     shown = diff_text(plan_with(unified_diff("/etc/a.conf", "-- --old\nrest\n", "++ new\nrest\n")), {}).plain
     assert "--- --old" in shown
     assert "+++ new" in shown
+
+
+def test_where_no_file_and_no_setting_changes_nothing_is_said_to_be_taken_by_the_engine() -> None:
+    plan = cast("Plan", SimpleNamespace(diff="", mode=Mode.HOT, hot_values={}))
+    assert diff_text(plan, {}).plain == "No file changes.\n"
