@@ -16,7 +16,7 @@ from functools import lru_cache
 from engine_launch.spec.flags import BY_SPELLING
 
 from ..knobs import KNOBS, Knob, KnobError, KnobKind, Value, same_value, show_value
-from .nested import Edit, EditError, Layers, top_layer
+from .nested import Edit, EditError, Layers, edited, top_layer
 from .reading import Known, Reading, absent, unknown, valued
 from .secrets import MASK, is_secret_name
 from .secrets import mask_argv as mask_argv
@@ -200,9 +200,15 @@ def set_flag(argv: Sequence[str], knob: Knob, value: Value | None) -> tuple[str,
         elif last.value_index >= 0:
             raise CommandError(f"{last.spelling} stands there with the value {last.text}: it cannot become a bare flag")
     try:
-        return layers.apply(edits)
+        changed = layers.apply(edits)
     except EditError as error:
         raise CommandError(f"{knob.flags[0]} cannot be set here: {error}") from None
+    again = _locate(changed)
+    if again is None or again[0].words != edited(layers.words, edits):
+        raise CommandError(
+            f"{knob.flags[0]} cannot be set here without changing how the words around it are read; edit it by hand"
+        )
+    return changed
 
 
 def _words(knob: Knob, value: Value | None) -> tuple[str, ...]:

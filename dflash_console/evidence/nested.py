@@ -105,7 +105,7 @@ class Layers:
         if not pending:
             return self.argv
         if not self.texts:
-            return _edit_words(self.argv, pending)
+            return edited(self.argv, pending)
         splices = _to_splices(self.texts[-1], pending)
         for level in range(len(self.texts) - 1, 0, -1):
             token = self.texts[level - 1].tokens[self.entered[level]]
@@ -119,7 +119,8 @@ def top_layer(argv: Sequence[str]) -> Layers:
     return Layers(tuple(argv))
 
 
-def _edit_words(argv: tuple[str, ...], edits: Sequence[Edit]) -> tuple[str, ...]:
+def edited(argv: Sequence[str], edits: Iterable[Edit]) -> tuple[str, ...]:
+    """The words after the edits."""
     words = list(argv)
     for edit in sorted(edits, key=lambda edit: edit.index, reverse=True):
         if edit.start is not None:
@@ -148,7 +149,7 @@ def _to_splices(layer: _Text, edits: Sequence[Edit]) -> list[_Splice]:
 
 def _replacement(layer: _Text, token: ShellWord, start: int, text: str) -> _Splice:
     empty_quotes = start == len(token.value) and layer.text[token.start : token.end][-2:] in ("''", '""')
-    if not text or not _SAFE.fullmatch(text) or token.opaque or empty_quotes:
+    if not text or not _SAFE.fullmatch(text) or token.opaque or empty_quotes or not token.unbroken(start, len(token.value)):
         # Quoting of the old word cannot be kept: the whole word is written anew.
         return _Splice(token.start, token.end, shlex.quote(token.value[:start] + text))
     begin, end = token.place(start, len(token.value))
@@ -166,6 +167,8 @@ def _gap_start(layer: _Text, index: int) -> int:
 
 
 def _outwards(token: ShellWord, splice: _Splice) -> _Splice:
+    if not token.unbroken(splice.start, splice.end):
+        raise EditError("the value is written in several quoted parts inside a shell string; edit it by hand")
     start, end = token.place(splice.start, splice.end)
     quote = token.quote_at(splice.end if splice.start == splice.end else splice.start + 1)
     text = splice.text

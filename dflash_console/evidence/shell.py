@@ -12,6 +12,16 @@ from dataclasses import dataclass, field
 
 _OPERATOR = re.compile(r"\d*(?:<<<|<<-|<<|<>|<&|>>|>\||>&|<|>)|&>>|&>|&&|\|\||;;|[;&|()\n]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
+_DOLLAR = "$"
+_C_ESCAPE = re.compile(
+    r"\\(?:(?P<octal>[0-7]{1,3})|x(?P<x>[0-9a-fA-F]{1,2})|u(?P<u>[0-9a-fA-F]{1,4})|U(?P<U>[0-9a-fA-F]{1,8})|(?P<named>.))",
+    re.DOTALL,
+)
+_C_NAMED = {
+    **{"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"},
+    **{character: character for character in "\\'\"?"},
+}
+_HERE = re.compile(r"\d*<<(-?)")
 _REDIRECTION = re.compile(r"^(?:\d*[<>]|&>)")
 
 
@@ -27,7 +37,7 @@ class ShellWord:
     spans: tuple[tuple[int, int], ...] = field(repr=False)
     """For each character of ``value``: where in the text it is written."""
     quotes: str = field(repr=False)
-    """For each character of ``value``: ``'``, ``"`` or a blank (not quoted)."""
+    """For each character of ``value``: ``'``, ``"``, ``$`` (in ``$'…'``) or a blank (not quoted)."""
     opaque: bool = False
     """Holds an expansion: what the program gets is not known here."""
     operator: bool = False
@@ -44,6 +54,10 @@ class ShellWord:
             return self.spans[start - 1][1], self.spans[start - 1][1]
         point = self.spans[0][0] if self.spans else self.end
         return point, point
+
+    def unbroken(self, start: int, end: int) -> bool:
+        """Whether ``value[start:end]`` is written in one piece: no quote begins or ends inside."""
+        return all(one[1] == other[0] for one, other in zip(self.spans[start:end], self.spans[start + 1 : end], strict=False))
 
     def quote_at(self, position: int) -> str:
         """The quoting in force where a character would be inserted at ``position`` of the value."""
@@ -79,6 +93,8 @@ class _Scanner:
 
     def words(self) -> tuple[ShellWord, ...]:
         found: list[ShellWord] = []
+        documents: list[tuple[str, bool]] = []
+        """Here-documents whose text begins behind the next line end: the line that ends it, and whether tabs before it count."""
         text, size = self.text, len(self.text)
         while self.at < size:
             if text[self.at] in " \t\r":
@@ -92,9 +108,24 @@ class _Scanner:
                 self.at = match.end()
                 spans = tuple((i, i + 1) for i in range(match.start(), match.end()))
                 found.append(ShellWord(match.group(), match.start(), match.end(), spans, " " * len(spans), operator=True))
+                if match.group() == "\n":
+                    while documents:
+                        self._skip_document(*documents.pop(0))
             else:
                 found.append(self._word())
+                if len(found) > 1 and found[-2].operator and (document := _HERE.fullmatch(found[-2].value)):
+                    documents.append((found[-1].value, not document[1]))
         return tuple(found)
+
+    def _skip_document(self, last: str, tabs: bool) -> None:
+        """Pass the text of a here-document: what stands in it is no command."""
+        while self.at < len(self.text):
+            end = self.text.find("\n", self.at)
+            end = len(self.text) if end < 0 else end
+            line = self.text[self.at : end]
+            self.at = min(end + 1, len(self.text))
+            if (line if tabs else line.lstrip("\t")) == last:
+                return
 
     def _word(self) -> ShellWord:
         self._clear()
@@ -108,6 +139,11 @@ class _Scanner:
                 self.at = min(close + 1, size)
             elif character == '"':
                 self._double_quoted()
+            elif text.startswith("$'", self.at):
+                self._dollar_quoted()
+            elif text.startswith('$"', self.at):
+                # A translated string: in a shell without translations the string itself.
+                self.at += 1
             elif character == "\\":
                 self._escape()
             elif character in "$`":
@@ -143,6 +179,23 @@ class _Scanner:
                 self._expansion('"')
             else:
                 self._take(self.at, self.at + 1, '"')
+        self.at = min(self.at + 1, size)
+
+    def _dollar_quoted(self) -> None:
+        """``$'…'``: as single quotes, with escapes as in C (POSIX.1-2024, 2.2.4; bash and its relatives)."""
+        text, size = self.text, len(self.text)
+        self.at += 2
+        while self.at < size and text[self.at] != "'":
+            match = _C_ESCAPE.match(text, self.at)
+            if match is None:
+                self._take(self.at, self.at + 1, _DOLLAR)
+                continue
+            digits = match["octal"] or match["x"] or match["u"] or match["U"]
+            code = int(digits, 8 if match["octal"] else 16) if digits else 0
+            plain = chr(code) if 0 < code < 128 else _C_NAMED.get(match["named"] or "")
+            # A byte, or a character by its number, is what the locale makes of it; other escapes are not even that.
+            self.opaque = self.opaque or plain is None
+            self._take(match.start(), match.end(), _DOLLAR, plain)
         self.at = min(self.at + 1, size)
 
     def _expansion(self, quote: str) -> None:

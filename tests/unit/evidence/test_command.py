@@ -282,6 +282,18 @@ def test_the_same_holds_inside_a_shell_string(edit: tuple[tuple[str, ...], str, 
     assert flag_value(changed, knob).value == (value if knob.flag_arguments(value) else None)
 
 
+@given(st.sampled_from(["512", "40\\96", "'4096'", "40'96'", "'40''96'", '"40"96', "$'4096'"]), st.booleans())
+def test_a_value_of_several_quoted_parts_is_replaced_whole(old: str, joined: bool) -> None:
+    flag = f"--speculative-draft-window-size{'=' if joined else ' '}{old}"
+    text = f"exec python3 -m sglang.launch_server {flag} --port '1' # it's"
+    changed = set_flag(("/bin/bash", "-c", text), WINDOW, 1024)
+    assert [word.value for word in split_shell(changed[2])[4:]] == [
+        *(["--speculative-draft-window-size=1024"] if joined else ["--speculative-draft-window-size", "1024"]),
+        *("--port", "1"),
+    ]
+    assert changed[2].endswith(" --port '1' # it's")
+
+
 def _without(words: tuple[str, ...], name: str) -> list[str]:
     """All words but the setting's flag and value."""
     kept: list[str] = []
