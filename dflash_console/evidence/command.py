@@ -8,12 +8,13 @@ of the last occurrence where it stands, in the user's spelling; every other word
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from engine_launch.spec.flags import BY_SPELLING
+from engine_launch.spec.flags import BY_SPELLING, Kind
 
 from ..knobs import KNOBS, Knob, KnobError, KnobKind, Value, same_value, show_value
 from .nested import Edit, EditError, Layers, edited, top_layer
@@ -138,6 +139,8 @@ def flag_value(argv: Sequence[str], knob: Knob) -> FlagReading:
     problem = ""
     if last.opaque:
         problem = f"the value of {last.spelling} is only known when the command runs"
+    elif not last.text.strip() and last.value_index >= 0 and knob.kind is not KnobKind.TEXT:
+        problem = f"{last.spelling} has an empty value"
     elif last.value_index < 0:
         # A flag that nobody knows and that stands alone can only be a switch.
         bare = knob.kind is KnobKind.SWITCH or (knob.kind is KnobKind.TEXT and knob.name not in KNOBS)
@@ -160,11 +163,41 @@ def command_reading(argv: Sequence[str] | None, knob: Knob, where: str = "comman
     if found.problem:
         return Reading(Known.UNKNOWN, text=found.text, where=where, why=found.problem)
     if not found.given or found.value is None:
-        return absent(knob.default_text, where)
+        hidden = hidden_flags(argv)
+        return unknown(f"not given in words, and {hidden} may give it", where) if hidden else absent(knob.default_text, where)
     remark = f"given {len(found.overridden) + 1} times, the last wins" if found.duplicate else ""
     if is_secret_name(found.spelling):
         return valued(MASK, MASK, f"{where}, {found.spelling}", remark)
     return valued(found.value, found.text or show_value(found.value), f"{where}, {found.spelling}", remark)
+
+
+def hidden_flags(argv: Sequence[str]) -> str:
+    """What may give the engine flags that are in none of its words: an expansion where a flag may stand (``$FLAGS``,
+    ``"${ARGS[@]}"``), or a file that ``--config`` names. Empty where all flags are words."""
+    found = find_engine(argv)
+    if found is None:
+        return ""
+    before = ""
+    for index, word in enumerate(found.arguments, found.start):
+        value_of = before.startswith("--") and "=" not in before and not _takes_no_value(before)
+        if word.startswith("--config=") or (before == "--config" and word):
+            return f"the file {word.removeprefix('--config=')} (--config)"
+        if not word.startswith("--") and not value_of and (index in found.opaque or _VARIABLE.fullmatch(word)):
+            shown = mask_text(word)
+            return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
+        before = "" if value_of else word
+    return ""
+
+
+_VARIABLE = re.compile(r"\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\}")
+"""A word that only the service manager fills in; in a process there is none."""
+_SHOWN = 40
+"""Characters of an expansion that are named."""
+
+
+def _takes_no_value(flag: str) -> bool:
+    known = BY_SPELLING.get(flag)
+    return known is not None and known.kind is Kind.SWITCH
 
 
 def set_flag(argv: Sequence[str], knob: Knob, value: Value | None) -> tuple[str, ...]:
@@ -273,13 +306,17 @@ def _strings(words: Sequence[str]) -> Iterator[int]:
 
 
 def _engine_start(words: Sequence[str]) -> tuple[int, CommandForm] | None:
-    """Where the engine's arguments begin in one simple command."""
+    """Where the engine's arguments begin in one simple command; ``None`` also where a command only speaks of an engine."""
+    if words and _basename(words[0]) in _SPEAKS:
+        return None
     for index, word in enumerate(words):
         following = words[index + 1] if index + 1 < len(words) else ""
         third = words[index + 2] if index + 2 < len(words) else ""
         name = _basename(word)
         if word == "-m" and following == "sglang.launch_server":
             return index + 2, CommandForm.SGLANG_MODULE
+        if word == "-msglang.launch_server":
+            return index + 1, CommandForm.SGLANG_MODULE
         if word == "-m" and following in ("engine_launch", "engine_launch.__main__") and third == "serve":
             return index + 3, CommandForm.LAUNCHER_MODULE
         if word == "-m" and following in ("sglang", "sglang.cli.main") and third == "serve":
@@ -291,6 +328,10 @@ def _engine_start(words: Sequence[str]) -> tuple[int, CommandForm] | None:
         if name == "sglang" and following == "serve":
             return index + 2, CommandForm.SGLANG_SERVE
     return None
+
+
+_SPEAKS = frozenset({"echo", "printf", "logger", "pkill", "pgrep", "killall", "which", "type", ":"})
+"""Commands in whose words an engine may be named and is not started."""
 
 
 def _basename(word: str) -> str:

@@ -13,8 +13,10 @@ from dflash_console.evidence.command import (
     CommandForm,
     command_reading,
     count_engines,
+    engine_arguments,
     find_engine,
     flag_value,
+    hidden_flags,
     set_flag,
 )
 from dflash_console.evidence.reading import Known
@@ -280,6 +282,50 @@ def test_the_same_holds_inside_a_shell_string(edit: tuple[tuple[str, ...], str, 
     assert words[-2:] == ("2>>", "log")
     assert _without(words, name) == _without(tuple(word.value for word in split_shell(shell[2])), name)
     assert flag_value(changed, knob).value == (value if knob.flag_arguments(value) else None)
+
+
+@pytest.mark.parametrize(
+    ("words", "hidden"),
+    [
+        ("bash -c 'exec sglang serve $FLAGS --model-path /x'", "$FLAGS"),
+        ("bash -c 'A=(--x 1); exec python -m sglang.launch_server --port $P \"${A[@]}\"'", "${A[@]}"),
+        ("bash -c 'sglang serve --enable-metrics $(cat /f)'", "$(cat /f)"),
+        ("sglang serve --model-path /x $MORE", "$MORE"),
+        ("sglang serve --config /etc/s.yaml", "the file /etc/s.yaml (--config)"),
+        ("sglang serve --config=/etc/s.yaml --port 1", "the file /etc/s.yaml (--config)"),
+        ("bash -c 'sglang serve --api-key \"$(cat /k)\" --port $P --x=$Y'", ""),
+        ("sglang serve --model-path /x", ""),
+        ("/srv/start.sh $FLAGS", ""),
+    ],
+)
+def test_a_flag_that_an_expansion_or_a_file_may_give_is_unknown_and_not_absent(words: str, hidden: str) -> None:
+    argv = shlex.split(words)
+    assert hidden_flags(argv) == hidden
+    reading = command_reading(argv, WINDOW)
+    if hidden:
+        assert (reading.known, reading.why) == (Known.UNKNOWN, f"not given in words, and {hidden} may give it")
+        given = command_reading(set_flag(argv, WINDOW, 512), WINDOW)
+        assert (given.known, given.value) == (Known.VALUE, 512), "the last one wins, whatever the expansion holds"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "bash -c 'echo starting sglang serve on 1; exec sglang serve --port 1'",
+        "bash -c 'pkill -f sglang serve; sglang serve --port 1'",
+        "bash -c '/usr/bin/printf %s python -m sglang.launch_server; exec python -msglang.launch_server --port 1'",
+    ],
+)
+def test_a_command_that_only_speaks_of_an_engine_is_not_taken_for_it(words: str) -> None:
+    argv = shlex.split(words)
+    assert count_engines(argv) == 1
+    assert engine_arguments(argv) == ("--port", "1")
+
+
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_value_is_no_value(text: str) -> None:
+    reading = command_reading(["sglang", "serve", "--speculative-draft-window-size", text], WINDOW)
+    assert (reading.known, reading.why) == (Known.UNKNOWN, "--speculative-draft-window-size has an empty value")
 
 
 @given(st.sampled_from(["512", "40\\96", "'4096'", "40'96'", "'40''96'", '"40"96', "$'4096'"]), st.booleans())
