@@ -148,6 +148,19 @@ async def test_what_is_typed_first_takes_the_old_values_place(make_app: MakeApp)
         assert app.model.change.values == {"tree_budget": "auto"}
 
 
+@pytest.mark.parametrize("rows_down", [4, 6, 12])
+async def test_the_row_whose_value_is_typed_stays_in_sight_in_a_small_terminal(make_app: MakeApp, rows_down: int) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app, size=(80, 24)) as pilot:
+        await pilot.press("2", *["down"] * rows_down)
+        table = app.query_one(KnobTable)
+        line = next(number for number, row in enumerate(table.text.split("\n")) if row.startswith("▸"))
+        height = table.scrollable_content_region.height
+        await pilot.press("enter")
+        await until(lambda: table.scrollable_content_region.height < height, "less room")
+        await until(lambda: table.scroll_y <= line < table.scroll_y + table.scrollable_content_region.height, "the row")
+
+
 async def test_printable_keys_type_in_a_field_and_escape_leaves_it(make_app: MakeApp) -> None:
     app = make_app(RecordedLink(state()))
     async with running(app) as pilot:
@@ -166,6 +179,17 @@ async def test_any_flag_can_be_set_by_its_name(make_app: MakeApp) -> None:
         await pilot.press("enter")
         assert app.model.change.values == {"flag:--log-level": "warning"}
         assert "--log-level" in app.query_one(KnobTable).text
+
+
+@pytest.mark.parametrize("typed", ["log-level=warning", "--log-level=warning", "--log-level warning"])
+async def test_a_flag_may_be_typed_with_its_dashes_or_without(make_app: MakeApp, typed: str) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("2", "F")
+        field = app.query_one("#knob-input", LeavingInput)
+        field.insert_text_at_cursor(typed)
+        await pilot.press("enter")
+        assert app.model.change.values == {"flag:--log-level": "warning"}
 
 
 async def test_delete_takes_one_edit_back(make_app: MakeApp) -> None:

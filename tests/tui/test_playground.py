@@ -166,6 +166,15 @@ async def test_enter_sends_from_the_editor_and_printable_keys_type(make_app: Mak
         assert app.query_one(AnswerView).has_focus
 
 
+async def test_what_is_typed_first_takes_the_examples_place_and_an_own_prompt_is_kept(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app) as pilot:
+        await pilot.press("5", "e", *"abc")
+        assert app.query_one(PromptEditor).text == "abc"
+        await pilot.press("escape", "e", "end", "d")
+        assert app.query_one(PromptEditor).text == "abcd"
+
+
 async def test_arrows_walk_the_parallel_answers(make_app: MakeApp) -> None:
     app = make_app(RecordedLink(state()))
     async with running(app) as pilot:

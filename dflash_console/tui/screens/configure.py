@@ -251,7 +251,8 @@ class ConfigurePane(Pane):
         name, value = self._asking, text
         if name == "flag":
             flag, _, value = text.partition("=") if "=" in text.split(" ", 1)[0] else text.partition(" ")
-            name = f"flag:{flag}"
+            # Whoever pastes a whole flag behind the dashes that stand there has them twice.
+            name = f"flag:--{flag.lstrip('-')}"
         try:
             knob = find_knob(name)
             parsed = knob.parse(value)

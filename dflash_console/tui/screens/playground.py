@@ -275,7 +275,11 @@ class PlaygroundPane(Pane):
     # Keys
 
     def action_edit(self) -> None:
-        self.query_one(PromptEditor).focus()
+        editor = self.query_one(PromptEditor)
+        editor.focus()
+        if editor.text == EXAMPLE:
+            # What is typed first takes the example's place, an arrow key keeps it.
+            editor.select_all()
 
     def on_prompt_editor_left(self, message: PromptEditor.Left) -> None:
         message.stop()

@@ -71,6 +71,20 @@ class CursorRows(VerticalScroll, Generic[Row], can_focus=True, inherit_bindings=
 
     def on_resize(self) -> None:
         self.redraw()
+        # A field that opens beneath makes the panel smaller; the row that it is for stays in sight.
+        self.call_after_refresh(self._keep_in_sight)
+
+    def _keep_in_sight(self) -> None:
+        """Scroll to the row under the cursor where it is not shown."""
+        if not self._rows:
+            return
+        line = self._top(self._cursor)
+        if not self.scroll_y <= line < self.scroll_y + self.scrollable_content_region.height:
+            self.scroll_to(y=max(0, line - 2), animate=False)
+
+    def _top(self, index: int) -> int:
+        """At which line a row begins; without other word, rows of one line stand under one of headings."""
+        return self._tops[index] if index < len(self._tops) else index + 1
 
     def _put(self, rows: Sequence[Row]) -> None:
         self._rows = tuple(rows)
