@@ -2,7 +2,9 @@
 
 The shapes differ between releases, forks and log collectors; unknown keys are kept or ignored, missing ones stay unknown.
 Prefixes: ``[date time]`` with ranks (``DP5 TP5``, ``ATTN_CP0 MOE_DP1 TP0 EP0``), ``[time]`` alone; in front of them
-``(Name pid=…)``, a container's ``name  | ``, RFC 3339 and syslog stamps, ``program[pid]:``, ``[pod/name/container]``.
+``(Name pid=…)``, a container's ``name  | ``, RFC 3339 and syslog stamps, ``program[pid]:``, ``[pod/name/container]``. A logging
+configuration of the user's may print others: what a line says counts wherever it begins, but never inside a quoted text, which
+may be anybody's prompt.
 """
 
 from __future__ import annotations
@@ -42,18 +44,18 @@ from .values import real, whole, whole_of
 
 _PREFIX = re.compile(
     r"(?:[\w.-]+\s+\|\s+)?"
-    r"(?:\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)\s+)?"
+    r"(?:\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)\s+(?:std(?:out|err) [FP] )?(?:[\w.-]+ (?=[\w./-]+\[\d+\]:))?)?"
     r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ )?"
     r"(?:[\w./-]+(?:\[\d+\])?:\s+)?"
     r"(?:\[[A-Za-z][\w./:-]{0,80}\]:?\s*)?"
     r"(?:\([\w:.-]+ pid=[^)]*\)\s*)?"
-    r"\[(?P<stamp>(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<ranks>(?: [A-Z_]{2,16}\d+)*)\]\s*"
+    r"\[(?P<stamp>(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d+)?)(?:Z|[+-]\d\d:?\d\d)?(?P<ranks>(?: [A-Z_]{2,16}\d+)*)\]\s*"
 )
 _RANK = re.compile(r" (DP|TP|EP|PP)(\d+)")
 """Kinds of ranks that are told apart; engines have more (``ATTN_CP0``)."""
 _LEVEL = re.compile(r"(?:WARNING|INFO|ERROR|DEBUG|CRITICAL):?\s+")
 
-_PAIR = re.compile(r"(?P<key>#?[A-Za-z][\w .#-]{0,60}?(?: \([^)]{0,40}\))?)\s{0,4}:\s*(?P<value>[^,]*)(?:,\s*|$)")
+_PAIR = re.compile(r"(?P<key>#?[A-Za-z][\w .#-]{0,60}?(?: \([^)]{0,40}\))?)\s{0,4}:\s*(?P<value>(?:[^,]|,(?=\d))*)(?:,\s*|$)")
 _ASSIGNED = re.compile(r"(?P<key>[A-Za-z_]\w*)=(?P<value>\[[^\]]*\]|\([^)]*\)|<[^>]*>|'[^']*'|\"[^\"]*\"|\w+\([^)]*\)|[^,\s]+)")
 _DRAFT_RUNNER = re.compile(r"Initialized (?P<algorithm>[A-Za-z0-9_]+) draft runner\b\.?\s*(?P<rest>.*)")
 _TREE_WORKER = re.compile(r"Initialized DDTree(?: v\d+)? worker\b\.?\s*(?P<rest>.*)", re.IGNORECASE)
@@ -66,6 +68,10 @@ _HOT = re.compile(
 _ACCESS = re.compile(r'"(?P<method>[A-Z]+) (?P<path>\S+) HTTP/[\d.]+" (?P<status>\d{3})')
 _NO_EFFECT = re.compile(r"(?P<flag>--[a-z][\w-]*)\b.*\b(?:has no effect|it is ignored)\b")
 _BATCH = re.compile(r"(?P<what>Decode|Prefill) batch\s*(?:\[(?P<iteration>\d+)\])?[.,]?\s*")
+_FOREIGN_PREFIX = re.compile(r"[^'\"=]{0,120}?(?:[\]:|>-]\s*|\s)(?=(?:Decode|Prefill) batch\b)")
+"""What another logging configuration prints before a line: ``INFO 05-02 09:00:01 scheduler.py:120] ``, ``… - INFO - ``."""
+_QUOTING = ("Receive: obj=", "Finish: obj=")
+"""How lines begin that hold a request's text (``--log-requests``)."""
 _SCHEDULER = re.compile(r"max_total_num_tokens=\d")
 _ERROR = re.compile(
     r"\b(?:ERROR|CRITICAL|FATAL)\b|^[\w.]*(?:Error|Exception|Interrupt)\b(?::|$)|(?<=[\w-]): error: |\bCUDA out of memory\b"
@@ -110,14 +116,16 @@ def _read(part: str | Progress) -> ReadLine:
     if match is not None:
         ranks = {name: whole(number) for name, number in _RANK.findall(match["ranks"])}
         rank = Rank(ranks.get("DP"), ranks.get("TP"), ranks.get("EP"), ranks.get("PP")) if ranks else NO_RANK
-        stamp, body = match["stamp"], part[match.end() :]
+        stamp, body = match["stamp"].replace("T", " "), part[match.end() :]
     return ReadLine(_event(body), rank, stamp, body)
 
 
 def _event(body: str) -> EngineEvent:
     head = body[:HEAD]
+    if head.startswith(_QUOTING):
+        return Other(body)
     for mark, reader in _READERS:
-        if mark in head:
+        if (at := head.find(mark)) >= 0 and (reader is _access or not _quoted(head, at)):
             event = reader(body if reader is _server_args else head)
             if event is not None:
                 return event
@@ -130,8 +138,20 @@ def _event(body: str) -> EngineEvent:
     return Other(body)
 
 
+def _quoted(text: str, at: int) -> bool:
+    """Whether what begins at ``at`` stands inside quotes. An apostrophe opens none."""
+    quote = ""
+    for place in range(at):
+        if quote:
+            quote = "" if text[place] == quote else quote
+        elif text[place] in "'\"" and not text[place - 1 : place].isalnum():
+            quote = text[place]
+    return bool(quote)
+
+
 def _decode_or_prefill(body: str) -> EngineEvent | None:
-    match = _BATCH.match(body)
+    foreign = _FOREIGN_PREFIX.match(body)
+    match = _BATCH.match(body, foreign.end() if foreign is not None else 0)
     if match is None:
         return None
     pairs = {pair["key"].strip(): pair["value"].strip() for pair in _PAIR.finditer(body, match.end())}

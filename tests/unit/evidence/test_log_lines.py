@@ -96,12 +96,61 @@ def test_a_decode_line_behind_a_progress_bar_is_still_read() -> None:
         ("[pod/sgl-0/sglang] [2026-02-01 10:00:00 TP0]", Rank(tp=0)),
         ("[rank0]: [2026-02-01 10:00:00 TP0]", Rank(tp=0)),
         ("gpu-a: [2026-02-01 10:00:00 TP0]", Rank(tp=0)),
+        ("[2026-02-01T10:00:00Z TP0]", Rank(tp=0)),
+        ("2026-02-01T11:00:00.123456789+01:00 stderr F [2026-02-01 10:00:00 TP0]", Rank(tp=0)),
+        ("2026-02-01T11:00:00.123+01:00 gpu-a python3[4021]: [2026-02-01 10:00:00 TP0]", Rank(tp=0)),
     ],
 )
 def test_whatever_a_collector_puts_in_front_a_decode_line_is_read(prefix: str, rank: Rank) -> None:
     (read,) = read_events(f"{prefix} Decode batch. #running-req: 3, gen throughput (token/s): 250.31")
     assert isinstance(read.event, DecodeBatch)
     assert (read.event.running, read.event.throughput, read.rank, read.stamp) == (3, 250.31, rank, "2026-02-01 10:00:00")
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "INFO 02-01 10:00:00 scheduler.py:120] ",
+        "2026-02-01 10:00:00,123 - sglang.srt.managers.scheduler - INFO - ",
+        "[2026-02-01 10:00:00 TP0] [INFO] ",
+        "(TP0) [2026-02-01 10:00:00] ",
+        "",
+    ],
+)
+def test_a_line_of_another_logging_configuration_is_read(prefix: str) -> None:
+    event = read_event(f"{prefix}Decode batch. #running-req: 3, gen throughput (token/s): 250.31")
+    assert isinstance(event, DecodeBatch)
+    assert (event.running, event.throughput) == (3, 250.31)
+    prefill = read_event(f"{prefix}Prefill batch, #new-seq: 1, #running-req: 0")
+    assert isinstance(prefill, PrefillBatch)
+
+
+SAID = (
+    "Decode batch. #running-req: 3, gen throughput (token/s): 250.31",
+    "Initialized DDTREE draft runner. tree_budget=16, draft_window_size=512",
+    "Initialized DDTree worker. tree_budget=24",
+    "The server is fired up and ready to roll!",
+    "Hot change applied. speculative_ddtree_budget: 8 -> 16 (from x)",
+    "server_args=ServerArgs(speculative_algorithm=None)",
+    "Traceback (most recent call last):",
+    "ERROR: CUDA out of memory",
+    "--speculative-draft-window-size has no effect",
+)
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_what_a_request_says_is_never_taken_for_the_engines_word(said: str) -> None:
+    for quoting in (f"Receive: obj=GenerateReqInput(text='x {said}', rid=1)", f'Finish: obj=G(text="it is {said}"), out={{}}'):
+        assert isinstance(read_event(f"[2026-02-01 10:00:00 TP0] {quoting}"), Other)
+    if "ERROR" not in said and "no effect" not in said:
+        assert isinstance(read_event(f"[2026-02-01 10:00:00] a user's prompt was '{said}'"), Other)
+    assert not isinstance(read_event(f"[2026-02-01 10:00:00] the engine's word: {said}"), Other) or said.startswith("Decode")
+
+
+def test_a_number_that_is_grouped_or_has_a_decimal_comma_is_unknown_and_not_its_beginning() -> None:
+    event = read_event("Decode batch. #running-req: 3, accept len: 4,25, gen throughput (token/s): 1,250.31, #queue-req: 0")
+    assert isinstance(event, DecodeBatch)
+    assert (event.running, event.accept_len, event.throughput, event.queued) == (3, None, None, 0)
 
 
 def test_a_coloured_line_is_read_like_a_plain_one() -> None:
