@@ -198,6 +198,9 @@ class ConsoleApp(HostApp):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that edit are alive on the screens that show what they edit; the others are not even listed."""
+        if action == "give_up_plan":
+            # On every screen, for so is the line that tells of it.
+            return self.planning
         if action not in EDIT_ACTIONS:
             return True
         over = [screen for screen in self.screen_stack[1:] if not isinstance(screen, CommandPalette)]
@@ -232,6 +235,9 @@ class ConsoleApp(HostApp):
 
     def action_rollback(self) -> None:
         self.operations.roll_back()
+
+    def action_give_up_plan(self) -> None:
+        self.operations.planning.give_up()
 
     def action_span(self, direction: int) -> None:
         index = SPANS.index(self.model.span) + direction
@@ -275,6 +281,10 @@ class ConsoleApp(HostApp):
     def keys_of(self, binding: Binding) -> str:
         """The binding's keys as the user's keymap has them."""
         return self._looks.keys.get(binding.id or "", binding.key)
+
+    def keys_named(self, identity: str) -> str:
+        bindings = (binding for binding in APP_BINDINGS if isinstance(binding, Binding) and binding.id == identity)
+        return key_names(self.keys_of(next(bindings)))
 
     def action_leave(self) -> None:
         """Quit; asks only when an operation is under way."""

@@ -78,3 +78,9 @@ def words(change: DraftChange, now: Mapping[str, Value | None]) -> str:
         knob = find_knob(name)
         parts.append(f"{knob.title.lower()} {show_value(knob.shown(now.get(name)))} → {show_value(knob.shown(value))}")
     return " · ".join(parts)
+
+
+def value_words(values: Mapping[str, Value]) -> str:
+    """``tree budget 16 · top-k 4``; secrets masked."""
+    knobs = {name: find_knob(name) for name in values}
+    return " · ".join(f"{knob.title.lower()} {show_value(knob.shown(values[name]))}" for name, knob in knobs.items())

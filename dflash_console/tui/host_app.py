@@ -60,6 +60,10 @@ class HostApp(ChangingApp):
         """Show which numbered screen is open."""
         raise NotImplementedError
 
+    def keys_named(self, identity: str) -> str:
+        """The keys of the action of this name as the user's keymap has them, in words."""
+        raise NotImplementedError
+
     def load_plots(self) -> None:
         """Import the plotting library, once; :class:`~dflash_console.tui.messages.PlotLibraryLoaded` tells when."""
         raise NotImplementedError
@@ -93,8 +97,10 @@ class HostApp(ChangingApp):
 
         left, self.watching = self.watching, Watching(self, open_link, host, unit)
         operations, self._operations = self._operations, None
+        if operations is not None:
+            operations.planning.give_up()
         self.workers.cancel_group(self, "watch")
-        for group in ("past", "baseline", "connect", "plan"):
+        for group in ("past", "baseline", "connect"):
             self.workers.cancel_group(self, group)
         if operations is not None and operations.running:
             self.notify(f"{operations.words} goes on there; its end is told here.", markup=False)
@@ -198,11 +204,23 @@ class HostApp(ChangingApp):
 
     def tick(self) -> None:
         """Ages go on when nothing arrives. Costs one line of text; nothing is repainted when it is the same."""
+        if self.planning:
+            self.operations.planning.show()
         # Where snapshots come every second, each has shown the header already; its settings take a millisecond to put together.
         if self.screen_stack and time.monotonic() - self._header_shown > 0.9:
             if self._judge_age():
                 self.pane.show(self.model)
             self.show_header()
+
+    @property
+    def planning(self) -> bool:
+        """Whether a plan is being made."""
+        return self._operations is not None and self._operations.planning.making
+
+    def show_change(self) -> None:
+        super().show_change()
+        if self._operations is not None:
+            self._operations.planning.change_is(self.model.change.values)
 
     def _judge_age(self) -> bool:
         return self.model.judge_age(self.connection, self.clock.monotonic(), self.clock.wall())

@@ -82,6 +82,8 @@ APP_BINDINGS: list[BindingType] = [
     key_binding("change.topk_down", "K", "step('tree_topk', -1)", "top-k", "top-k: a step smaller"),
     key_binding("change.speculation", "s", "toggle_speculation", "speculation", "speculation on or off"),
     key_binding("operation.apply", "a", "apply", "apply", "show the plan of these edits and apply it"),
+    # Before what the same key does to the edits.
+    key_binding("operation.give_up_plan", "escape", "give_up_plan", "", "give up the plan that is being made"),
     key_binding("change.discard", "escape", "discard", "", "take all edits back"),
     key_binding("operation.restart", "r", "restart", "restart", "start the service, or restart it, and confirm"),
     key_binding("operation.rollback", "u", "rollback", "roll back", "plan a roll-back to the last confirmed configuration"),

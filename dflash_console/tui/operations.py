@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from textual.worker import Worker
 
 from ..hosts.service import RunState
-from . import messages
+from . import draft, messages
+from .facts import current_value
 from .link import ApplyChoices, Control, LinkError
+from .planning import Late, Planning
 from .work import begin
 
 if TYPE_CHECKING:
@@ -50,17 +52,29 @@ class Operations:
         self._screen: ApplyScreen | None = None
         """What shows it, or showed it last."""
         self._quiet = False
+        self.planning = Planning(app)
+        """The plan that is being made."""
 
     # Asking
 
     def propose(self, settings: Mapping[str, Value], *, write_down: bool = False) -> None:
-        """Make a plan for these settings and show it; nothing changes before it is accepted."""
+        """Make a plan for these settings and show it; nothing changes before it is accepted.
+
+        Args:
+            write_down: they are in effect already, and only the file lacks them; else they are the edits on the screen.
+        """
         link, state = self._may_change(), self._app.model.state
-        if link is not None and state is not None and settings:
-            self._plan(partial(self._settings_screen, link, state, settings, write_down))
+        if link is None or state is None or not settings:
+            return
+        said = draft.words(draft.DraftChange(settings), {name: current_value(state, name) for name in settings})
+        self._plan(
+            f"writing down {draft.value_words(settings)}" if write_down else said,
+            partial(self._settings_screen, link, state, settings, write_down),
+            edits=None if write_down else settings,
+        )
 
     async def _settings_screen(
-        self, link: HostLink, state: HostState, settings: Mapping[str, Value], persist: bool, late: Callable[[], bool]
+        self, link: HostLink, state: HostState, settings: Mapping[str, Value], persist: bool, late: Late
     ) -> PlanScreen:
         from ..config import EMBEDDED
         from ..plan import Mode
@@ -81,17 +95,16 @@ class Operations:
         """Show the plan that carries the console's drop-in over to a changed unit, or (``release``) removes it."""
         link = self._may_change()
         if link is not None:
-            self._plan(partial(self._whole_screen, partial(link.plan_drop_in, release=release), False))
+            said = "removing the console's drop-in" if release else "carrying the drop-in over"
+            self._plan(said, partial(self._whole_screen, partial(link.plan_drop_in, release=release), False))
 
     def roll_back(self) -> None:
         """Show the plan that goes back to the last confirmed configuration; nothing changes before it is accepted."""
         link = self._may_change()
         if link is not None:
-            self._plan(partial(self._whole_screen, link.plan_roll_back, True))
+            self._plan("a roll-back", partial(self._whole_screen, link.plan_roll_back, True))
 
-    async def _whole_screen(
-        self, make: Callable[[], Awaitable[Plan]], rolling_back: bool, late: Callable[[], bool]
-    ) -> PlanScreen:
+    async def _whole_screen(self, make: Callable[[], Awaitable[Plan]], rolling_back: bool, late: Late) -> PlanScreen:
         from .screens.plan import PlanScreen
 
         plan = await make()
@@ -101,25 +114,13 @@ class Operations:
     def _running_requests(self) -> int:
         return 0 if self._app.model.state is None else self._app.model.state.rates.running or 0
 
-    def _plan(self, make: Callable[[Callable[[], bool]], Awaitable[PlanScreen]]) -> None:
-        """Make a plan in a worker and show it.
+    def _plan(
+        self, said: str, make: Callable[[Late], Awaitable[PlanScreen]], *, edits: Mapping[str, Value] | None = None
+    ) -> None:
+        def opened(screen: PlanScreen) -> None:
+            self._app.push_screen(screen, partial(self._accepted, screen.rolling_back))
 
-        Args:
-            make: the plan's screen; it is given a function that tells whether the plan has taken so long that it opens unasked.
-        """
-        from .screens.unasked import NOTICED_S
-
-        clock, asked_at = self._app.clock, self._app.clock.monotonic()
-
-        async def show() -> None:
-            try:
-                screen = await make(lambda: clock.monotonic() - asked_at > NOTICED_S)
-            except LinkError as error:
-                self._app.notify(str(error), title="No plan", severity="error", timeout=12, markup=False)
-            else:
-                self._app.push_screen(screen, partial(self._accepted, screen.rolling_back))
-
-        begin(self._app, show, "planning", group="plan", exclusive=True)
+        self.planning.make(said, make, opened, edits=edits)
 
     def _accepted(self, rolling_back: bool, answer: tuple[Plan, ApplyChoices] | None) -> None:
         # What may be changed is asked again: something else may have begun since the plan was shown.

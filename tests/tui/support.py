@@ -319,6 +319,7 @@ class RecordedLink:
         """What happens while a plan is made: nothing, and it is there at once."""
 
     async def plan_drop_in(self, *, release: bool) -> Plan:
+        await self.while_planning()
         if self.drop_in is None:
             raise LinkError("there is no drop-in of the console's")
         self.released = release

@@ -233,6 +233,10 @@ class LogsPane(Pane):
         self.query_one("#log-search", LeavingInput).display = False
         self.focus_default()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        # The line of a plan that is being made says that the same key gives it up.
+        return not app_of(self).planning if action == "end_search" else True
+
     def action_end_search(self) -> None:
         self.view.search = None
         self.view.refresh()

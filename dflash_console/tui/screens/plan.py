@@ -15,6 +15,7 @@ from ...formats import duration
 from ..keymap import key_binding
 from ..link import ApplyChoices, LinkError
 from ..plan_words import change_lines, command_text, diff_text, findings_text, prediction_lines, unchanged_words
+from ..planning import SHOWN_AFTER_S
 from ..work import begin
 from .dialog import ScrollText
 from .pane import app_of
@@ -90,9 +91,11 @@ class PlanScreen(UnaskedDialog[tuple["Plan", ApplyChoices]]):
         taken = super().check_action(action, parameters)
         if not taken:
             return taken
+        if self._planning and action in ("go", "mode", "timer", "persist"):
+            # While it is made anew, what is shown is not what was asked for; nor is it made anew twice at a time.
+            return None
         if action == "go":
-            # While it is made anew, what is shown is not what was asked for.
-            return not self._plan.blocked and not self._planning
+            return not self._plan.blocked
         if action == "rollback":
             return self._restart and not self.rolling_back
         if action == "drain":
@@ -132,6 +135,7 @@ class PlanScreen(UnaskedDialog[tuple["Plan", ApplyChoices]]):
         if self._again is not None:
             self._planning = True
             self.refresh_bindings()
+            self.set_timer(SHOWN_AFTER_S, self._repaint)
             begin(self, partial(self._make, self._again, mode), "planning again", exclusive=True)
 
     async def _make(self, again: MakeAgain, mode: Mode) -> None:
@@ -150,8 +154,14 @@ class PlanScreen(UnaskedDialog[tuple["Plan", ApplyChoices]]):
     def _repaint(self) -> None:
         if not self.has_parts:
             return
+        self.query_one("#plan-choices", Static).update(self._choices())
+        self.query_one("#plan", ScrollText).show_text(self._text())
+
+    def _choices(self) -> Text:
         variables = self.app.theme_variables
         how = Text(" ")
+        if self._planning:
+            return how.append("being made anew with this choice", style=variables.get("accent", ""))
         how.append("restart" if self._restart else "now, without a restart", style=f"bold {variables.get('accent', '')}")
         if self._restart:
             if not self.rolling_back:
@@ -163,8 +173,7 @@ class PlanScreen(UnaskedDialog[tuple["Plan", ApplyChoices]]):
                 how.append(f"   {self._running_requests} running requests", style=variables.get("warning", ""))
         elif self._again is not None:
             how.append(f"   write to the file too: {'yes' if self._persist else 'no'}", style="dim")
-        self.query_one("#plan-choices", Static).update(how)
-        self.query_one("#plan", ScrollText).show_text(self._text())
+        return how
 
     def _timer_words(self) -> str:
         after = self._plan.undo_after_s
