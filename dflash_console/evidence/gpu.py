@@ -27,11 +27,18 @@ QUERIES = (QUERY, tuple(name.replace("_throttle_", "_event_") for name in QUERY)
 """Asked in this order until the driver knows all the columns: it refuses the whole for one that it does not know."""
 APPS_QUERY = ("pid", "process_name", "gpu_uuid", "used_gpu_memory")
 
-_NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:\s*(?:%|[A-Za-z]+))?$")
+_NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(%|[A-Za-z]+)?$")
+_UNITS = {
+    "utilization": {"%": 1.0},
+    "memory": {"MiB": 1.0, "GiB": 1024.0, "KiB": 1 / 1024},
+    "power": {"W": 1.0, "kW": 1000.0, "mW": 0.001},
+    "temperature": {"C": 1.0},
+}
+"""What a figure may be given in, by the beginning of its column's name, as a multiple of what it is shown in."""
 _DECIMAL_COMMA = re.compile(r"(?<=[, ])(\d+),(\d+ W)(?=\s*(?:,|$))")
 """``612,40 W``, from a wrapper that prints in its own locale. Of the figures only power has a fraction."""
 _SEPARATOR = re.compile(r",\s*")
-_SAYS_NOTHING = frozenset({"n/a", "not supported", "not found", ""})
+_SAYS_NOTHING = frozenset({"n/a", "not supported", "not found", "nan", "inf", "-", ""})
 _FIGURES = {name: name.split(".")[0] for name in BASIC_QUERY[3:]}
 
 
@@ -110,7 +117,10 @@ def parse_compute_apps(text: str) -> tuple[GpuProcess, ...]:
         known = name.strip("[] ").lower() not in _SAYS_NOTHING
         found.append(
             GpuProcess(
-                pid, mask_text(name) if known else "", cells.get("gpu_uuid", ""), _amount(cells.get("used_gpu_memory", ""))
+                pid,
+                mask_text(name) if known else "",
+                cells.get("gpu_uuid", ""),
+                _number(cells.get("used_gpu_memory", ""), "memory"),
             )
         )
     return tuple(found)
@@ -121,20 +131,21 @@ def _row(cells: dict[str, str]) -> GpuRow | None:
     if index is None:
         return None
     reasons: dict[str, list[str]] = {}
+    figures = {name: _figure(cells, name) for name in _FIGURES}
     for name, figure in _FIGURES.items():
         reason = cells.get(name, "").strip("[] ")
-        if _number(cells.get(name, "")) is None and reason.lower() not in _SAYS_NOTHING:
+        if figures[name] is None and reason.lower().removesuffix(" w").removesuffix(" c") not in _SAYS_NOTHING:
             reasons.setdefault(reason, []).append(figure)
     said = {cell.strip("[] ").lower() for cell in cells.values()}
     clocks = cells.get("clocks_event_reasons.active") or cells.get("clocks_throttle_reasons.active", "")
     return GpuRow(
         index=index,
         name=cells.get("name", ""),
-        utilisation=_amount(cells.get("utilization.gpu", "")),
-        memory_used=_amount(cells.get("memory.used", "")),
-        memory_total=_amount(cells.get("memory.total", "")),
-        power=_amount(cells.get("power.draw", "")),
-        temperature=_number(cells.get("temperature.gpu", "")),
+        utilisation=figures["utilization.gpu"],
+        memory_used=figures["memory.used"],
+        memory_total=figures["memory.total"],
+        power=figures["power.draw"],
+        temperature=figures["temperature.gpu"],
         note="; ".join(f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()),
         uuid=cells.get("uuid", ""),
         lost=LOST if LOST.lower() in said else "",
@@ -169,8 +180,10 @@ def _table(text: str, columns: Sequence[str], *, free: str = "") -> Iterator[dic
         cells = [clean_line(cell).strip() for cell in row]
         if not any(cells):
             continue
-        if cells[0] == columns[0]:
-            names = [cell.split(" [")[0] for cell in cells]
+        titles = [cell.split(" [")[0] for cell in cells]
+        if columns[0] in titles and len(set(titles) & set(columns)) > 1:
+            # A header; it may name the columns in another order.
+            names = titles
             continue
         if not free and len(cells) > len(names):
             cells = [clean_line(cell).strip() for cell in _SEPARATOR.split(_DECIMAL_COMMA.sub(r"\1.\2", line))]
@@ -186,12 +199,16 @@ def has_header(text: str, columns: Sequence[str]) -> bool:
     return any(line.split(",")[0].strip() == columns[0] for line in text.splitlines())
 
 
-def _amount(cell: str) -> float | None:
-    """A figure that cannot be below zero."""
-    number = _number(cell)
-    return None if number is None or number < 0 else number
+def _figure(cells: dict[str, str], name: str) -> float | None:
+    """A figure of a GPU in the unit that it is shown in; ``None`` when it says nothing, is no figure, or cannot be."""
+    number = _number(cells.get(name, ""), name.split(".")[0])
+    return None if number is not None and name == "utilization.gpu" and number > 100 else number
 
 
-def _number(cell: str) -> float | None:
+def _number(cell: str, kind: str) -> float | None:
     match = _NUMBER.match(cell.strip())
-    return real(match[1]) if match is not None else None
+    factor = None if match is None else 1.0 if match[2] is None else _UNITS[kind].get(match[2])
+    number = real(match[1]) if match is not None else None
+    if number is None or factor is None or (number < 0 and kind != "temperature"):
+        return None
+    return number * factor

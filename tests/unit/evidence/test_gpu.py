@@ -150,6 +150,29 @@ def test_figures_that_cannot_be_are_unknown() -> None:
     assert parse_compute_apps("-7, python, GPU-a, 1 MiB\n0, python, GPU-a, 1 MiB\n") == ()
 
 
+def test_columns_in_another_order_are_read_by_their_names() -> None:
+    (row,) = parse_gpus("name, temperature.gpu, index, utilization.gpu [%]\nNVIDIA H200, 61, 3, 90 %\n")
+    assert (row.index, row.name, row.utilisation, row.temperature, row.memory_used) == (3, "NVIDIA H200", 90.0, 61.0, None)
+    (app,) = parse_compute_apps("used_gpu_memory [MiB], pid\n5 MiB, 7\n")
+    assert (app.pid, app.memory) == (7, 5.0)
+    assert [app.name for app in parse_compute_apps("7, pid, GPU-a, 5 MiB\n8, x, GPU-a, 5 MiB\n")] == ["pid", "x"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "figures"),
+    [
+        ("91 %, 115.5 GiB, 143771 MiB, 0.61 kW, 61 C", (91.0, 118272.0, 143771.0, 610.0, 61.0)),
+        ("91, 118432, 143771, 612400 mW, 61", (91.0, 118432.0, 143771.0, 612.4, 61.0)),
+        ("91 MiB, 118432 W, 5 EB, 612 %, 142 F", (None, None, None, None, None)),
+        ("4294967295 %, -, nan, N/A W, inf", (None, None, None, None, None)),
+    ],
+)
+def test_a_figure_in_another_unit_is_converted_or_unknown(cells: str, figures: tuple[float | None, ...]) -> None:
+    (row,) = parse_gpus(f"0, GPU-a, NVIDIA H200, {cells}\n")
+    assert (row.utilisation, row.memory_used, row.memory_total, row.power, row.temperature) == figures
+    assert bool(row.note) is ("EB" in cells or "4294967295" in cells)
+
+
 def test_a_message_in_place_of_rows_gives_none() -> None:
     assert parse_gpus("No devices were found\n") == ()
     assert parse_gpus("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n") == ()
