@@ -29,7 +29,7 @@ from .start_log import PhaseMark as PhaseMark
 from .start_log import StartLog as StartLog
 
 COMPACT_CACHE = "compact_cache"
-"""The log key that follows from the draft window."""
+"""The log key that follows from the size of the compact draft cache."""
 
 
 def log_reading(log: StartLog | None, knob: Knob) -> Reading:
@@ -78,7 +78,7 @@ def _started_plain(log: StartLog) -> bool:
 
 
 def compact_cache_reading(log: StartLog | None, window: Knob) -> Reading:
-    """Whether the compact draft cache is on, as printed; a hot change of the window (``window``'s knob) decides it anew."""
+    """Whether the compact draft cache is on, as printed; a hot change of its size (``window``'s knob) decides it anew."""
     if log is None:
         return unknown("the log has not been read")
     found = log_reading(log, window)

@@ -141,7 +141,7 @@ def changed_while_running(witnesses: Witnesses, knob: Knob) -> bool:
 
 
 def compact_cache_readings(witnesses: Witnesses, window: Mapping[Source, Reading], knob: Knob) -> dict[Source, Reading]:
-    """The compact cache in every column; where a source does not name it, it follows from that source's draft window."""
+    """Whether the compact draft cache is in use, in every column; where a source does not say, it follows from its size there."""
     server = compact_cache_in_effect(witnesses.server) if witnesses.running else unknown(NOT_RUNNING)
     return {
         Source.TRAINED: absent("not fixed by training"),

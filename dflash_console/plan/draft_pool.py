@@ -1,7 +1,7 @@
 """How much memory a request's draft keys and values take: it depends on the engine, and on which pool SGLang keeps them in.
 
 The embedded engine keeps what its windows let the drafter see. SGLang's own pool has a row in every layer for each token of the
-target's pool, whatever the windows are. DDTREE's ring has rows for the draft window of the start and one block, and no more.
+target's pool, whatever the windows are. DDTREE's ring has rows for the compact draft cache of the start and one block.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DraftPool(Enum):
     WINDOWS = "as its windows bound it"
     """The embedded engine's."""
     STOCK = "a row for every token"
-    RING = "a ring as long as the window"
+    RING = "a ring as long as the compact draft cache"
     UNKNOWN = "not known"
 
 
@@ -41,7 +41,7 @@ class DraftSettings:
     pool: DraftPool
     layers_window: Value | None
     draft_window: Value | None
-    """For a ring that of the start: a window that is changed while the engine runs leaves the ring as long as it is."""
+    """For a ring that of the start: a compact draft cache that is changed while the engine runs leaves the ring as it is."""
     block: int
 
 
@@ -94,10 +94,10 @@ def draft_bytes(drafter: DrafterConfig, context: int, settings: DraftSettings, e
     per_row = drafter.num_layers * drafter.kv_bytes_per_token_and_layer(element)
     if settings.pool is DraftPool.STOCK:
         return context * per_row
-    # Without a window there is no ring: such a start is refused.
+    # Without a compact draft cache there is no ring: such a start is refused.
     return ring_rows(window, settings.block) * per_row if settings.pool is DraftPool.RING and window > 0 else None
 
 
 def beyond_window(drafter: DrafterConfig, context: int, window: int, element: int) -> int:
-    """Bytes of one request's draft keys and values before a draft window, in all layers: what SGLang's own pool keeps."""
+    """Bytes of one request's draft keys and values before the compact draft cache, in all layers, which SGLang's pool keeps."""
     return max(0, context - window) * drafter.num_layers * drafter.kv_bytes_per_token_and_layer(element)

@@ -75,8 +75,8 @@ def predict(wanted: Wanted, survey: Survey) -> Predictions:
 
 
 def kept_beyond(wanted: Wanted, survey: Survey, window: int) -> tuple[int, int] | None:
-    """Bytes of one request's draft keys and values before a draft window, which SGLang's own pool keeps, and the tokens of that
-    request. ``None`` = too little is known."""
+    """Bytes of one request's draft keys and values before the compact draft cache, which SGLang's own pool keeps, and the tokens
+    of that request. ``None`` = too little is known."""
     context = _limit(wanted.state, "context_length", wanted)
     if survey.drafter is None or context is None:
         return None

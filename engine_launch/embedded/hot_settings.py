@@ -85,7 +85,8 @@ def window_refusal(value: int, block_size: int) -> str:
     """Why a compact draft cache cannot have this size, or an empty text; 0 is off."""
     if value == 0 or block_size <= value <= MAX_WINDOW:
         return ""
-    return f"the draft window is {value}; 0 (off) or at least the block size of {block_size} is needed, and at most {MAX_WINDOW}"
+    needed = f"0 (off) or at least the block size of {block_size} is needed, and at most {MAX_WINDOW}"
+    return f"the compact draft cache is {value}; {needed}"
 
 
 def check_overrides(overrides: RequestOverrides, settings: Settings) -> None:

@@ -1,7 +1,7 @@
 """How many tokens and bytes SGLang's KV pools will have, by arithmetic alone: the stock draft pool, and the ring.
 
 SGLang gives the KV pools what is left of its share of the GPU's memory after the weights. Like stock DFLASH, DDTREE allocates a
-row of the drafter's keys and values for every token of the target's pool, whatever the draft window is. The ring (DDTREE's
+row of the drafter's keys and values for every token of the target's pool, whatever the compact draft cache is. The ring (DDTREE's
 ``--speculative-ddtree-draft-pool ring``) has rows for the window and one block per running request and no more; what that
 frees becomes tokens of the target.
 

@@ -50,13 +50,13 @@ def options(tmp_path: Path) -> EngineOptions:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"draft_window": 7}, "draft window is 7; 0 .off. or at least the block size of 8"),
-        ({"draft_window": -1}, "draft window is -1"),
+        ({"draft_window": 7}, "compact draft cache is 7; 0 .off. or at least the block size of 8"),
+        ({"draft_window": -1}, "compact draft cache is -1"),
         ({"tree_budget": 0}, "tree budget is 0"),
         ({"tree_topk": 0}, "top-k is 0"),
         ({"layers_window": 4}, "layers' window is 4"),
         ({"layers_window": 10**20}, "layers' window is 100000000000000000000"),
-        ({"draft_window": 10**20}, "draft window is 100000000000000000000"),
+        ({"draft_window": 10**20}, "compact draft cache is 100000000000000000000"),
         ({"block_size": 1}, "block size is 1"),
         ({"block_size": 257}, "block size is 257"),
         ({"max_running_requests": 0}, "max-running-requests is 0"),

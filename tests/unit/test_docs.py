@@ -116,3 +116,17 @@ def test_every_key_belongs_to_a_part_of_the_list() -> None:
 
     document = text("docs/keys.md")
     assert [binding.id for binding in all_bindings() if binding.id and f"`{binding.id}`" not in document] == []
+
+
+def test_the_compact_draft_cache_has_one_name_everywhere() -> None:
+    """Flags and keys keep theirs (``--speculative-draft-window-size``, ``draft_window``)."""
+    pages = [PROJECT / "README.md", PROJECT / "CHANGELOG.md", *(PROJECT / "docs").glob("*.md")]
+    sources = [
+        path
+        for room in ("dflash_console", "engine_launch/spec", "engine_launch/embedded")
+        for path in (PROJECT / room).rglob("*.py")
+        # A log's own words are recognised as they are.
+        if path.name != "engine_log.py"
+    ]
+    found = [path.name for path in (*pages, *sources) if "draft window" in path.read_text("utf-8").lower()]
+    assert found == []

@@ -64,7 +64,7 @@ def test_a_server_that_runs_a_chain_can_be_planned_to_run_a_tree() -> None:
 
 
 def window_plan(window: Value, mode: Mode = Mode.RESTART, *, context: str = "8192", known: Survey | None = None) -> Plan:
-    """A draft window planned for stock SGLang with requests of up to ``context`` tokens."""
+    """A compact draft cache planned for stock SGLang with requests of up to ``context`` tokens."""
     command = (
         "python", "-m", "sglang.launch_server", "--model-path", "/m", "--speculative-algorithm", "DFLASH",
         "--context-length", context,

@@ -63,7 +63,7 @@ engine(
 )
 engine(
     "engine-ignores-the-flag",
-    "the engine starts well and takes no notice of the window",
+    "the engine starts well and takes no notice of the flag of the compact draft cache",
     Verdict.OTHER_VALUE,
     "compact draft cache is off, not 512",
     faults="16=ignore-flag",
@@ -80,7 +80,7 @@ engine(
 )
 engine(
     "engine-logs-one-computes-another",
-    "the log has the wanted window, the engine's report another",
+    "the log has the wanted compact draft cache, the engine's report another",
     Verdict.OTHER_VALUE,
     "off, not 512",
     faults="16=server-differs",
@@ -156,7 +156,7 @@ async def prints_older_line(scene: Scene) -> Ended:
 @fault(
     "engine-replays-older-start",
     Where.ENGINE,
-    "this start first shows an older start's whole log, of the same day and with its ready line, and then ignores the window",
+    "this start first shows an older start's whole log, of the same day and with its ready line, and then ignores the flag",
     Verdict.OTHER_VALUE,
     "not 512",
     setup=Setup(faults="16=ignore-flag", service=("ExecStartPre=-/bin/cat /var/log/older-start.log",)),
