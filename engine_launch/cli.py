@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Sequence
 
 from engine_launch.commands.output import WRONG_USE, complain
+from engine_launch.versions import version_of
 
 USAGE = """\
 usage: ddtree-launch COMMAND [arguments]
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(USAGE)
         return 0 if words else WRONG_USE
     if words == ["--version"]:
-        print(f"ddtree-launch {importlib.metadata.version('ddtree-console')}")
+        print(f"ddtree-launch {version_of('ddtree-console')}")
         return 0
     command = _commands().get(words[0])
     if command is None:

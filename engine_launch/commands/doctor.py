@@ -6,23 +6,24 @@ backends against the GPUs, the page size. Where SGLang would serve them, what on
 
 from __future__ import annotations
 
-import importlib.metadata
+import argparse
 import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
 from engine_launch.commands.line_parser import LineParser, port_number
-from engine_launch.commands.output import complain
+from engine_launch.commands.output import complain, one_line
 from engine_launch.commands.serve import found_engine, has_gpu, split_engine
-from engine_launch.commands.serve_sglang import has_sglang
-from engine_launch.doctor.check import Check, Status
+from engine_launch.commands.serve_sglang import DEFAULT_PORT, has_sglang
+from engine_launch.doctor.check import Check, Status, fail
 from engine_launch.doctor.embedded import check_embedded, check_port, check_python
 from engine_launch.doctor.gpu_host import check_flags, check_gpu_host
 from engine_launch.spec.checks import EngineKind
 from engine_launch.spec.flags import FlagError
-from engine_launch.spec.sglang_checks import number, read_flags
+from engine_launch.spec.sglang_checks import read_flags
 from engine_launch.spec.wrapping import under_itself
+from engine_launch.versions import version_of
 
 HELP = (
     "What this machine has for serving, one line per matter, each with what to do. With the flags of serve behind --, also what "
@@ -54,8 +55,7 @@ def doctor(argv: Sequence[str]) -> int:
         return complain(str(error))
     flags = read_flags(words)
     host = arguments.host or flags.get("--host") or "127.0.0.1"
-    port = arguments.port if arguments.port is not None else number(flags, "--port")
-    checks = examine(flags, kind, host, 30000 if port is None else port)
+    checks = examine(flags, kind, host, arguments.port, words)
     if arguments.json:
         rows = [{"name": one.name, "status": one.status.value, "message": one.message} for one in checks]
         print(json.dumps({"checks": rows}, indent=2))
@@ -69,29 +69,37 @@ def _print(checks: Sequence[Check], columns: int | None) -> None:
     width = max(len(one.name) for one in checks)
     for one in checks:
         head = f"{one.status.value:<5} {one.name:<{width}} "
-        lines = under_itself(one.message, None if columns is None else columns - len(head))
+        lines = under_itself(one_line(one.message), None if columns is None else columns - len(head))
         print(head + f"\n{' ' * len(head)}".join(lines))
 
 
-def examine(flags: Mapping[str, str], kind: EngineKind, host: str, port: int) -> list[Check]:
+def examine(flags: Mapping[str, str], kind: EngineKind, host: str, port: int | None, words: Sequence[str] = ()) -> list[Check]:
     """Every check that this machine and these flags give reason for.
 
     Args:
         kind: the engine that is to serve; without it and without flags either engine may be meant.
+        port: the one to be free; ``None`` is the flags' own.
+        words: the flags as they were written.
     """
     gpu, sglang = has_gpu(), has_sglang()
     asked = found_engine(kind) if flags else kind
     checks = [check_python()]
     if asked is not EngineKind.SGLANG:
         checks += check_embedded(beside_sglang=sglang)
-    checks.append(check_port(host, port))
+    checks.append(_port(host, flags) if port is None else check_port(host, port))
     if gpu or sglang or asked is EngineKind.SGLANG:
         checks += check_gpu_host(flags)
     else:
         checks.append(Check("sglang", Status.OK, _neither()))
-    return checks + (check_flags(flags) if flags else [])
+    return checks + (check_flags(flags, words, sglang=asked is EngineKind.SGLANG) if flags else [])
+
+
+def _port(host: str, flags: Mapping[str, str]) -> Check:
+    try:
+        return check_port(host, port_number(flags.get("--port", str(DEFAULT_PORT))))
+    except argparse.ArgumentTypeError as error:
+        return fail("port", f"--port {error}.")
 
 
 def _neither() -> str:
-    version = importlib.metadata.version("ddtree-console")
-    return f"not in this environment, no GPU driver: --engine auto is embedded (ddtree-console {version})"
+    return f"not in this environment, no GPU driver: --engine auto is embedded (ddtree-console {version_of('ddtree-console')})"

@@ -10,15 +10,15 @@ WRONG_USE = 2
 
 def complain(message: str, code: int = WRONG_USE) -> int:
     """Print one error line; returns the exit code."""
-    print(f"ddtree-launch: error: {_one_line(message)}", file=sys.stderr)
+    print(f"ddtree-launch: error: {one_line(message)}", file=sys.stderr)
     return code
 
 
 def warn(message: str) -> None:
-    print(f"ddtree-launch: warning: {_one_line(message)}", file=sys.stderr)
+    print(f"ddtree-launch: warning: {one_line(message)}", file=sys.stderr)
 
 
-def _one_line(message: str) -> str:
+def one_line(message: str) -> str:
     """On one line, and no character of what a user or a file wrote acts on the terminal: it is shown as Python writes it."""
     line = " ".join(message.split())
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in line)

@@ -6,6 +6,7 @@ SGLang itself. What this adds is that mistakes are said before a minute of loadi
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import importlib.util
 import json
@@ -16,16 +17,19 @@ from pathlib import Path
 from typing import NoReturn
 
 from engine_launch.commands.checkpoint import CheckpointError, read_shapes
+from engine_launch.commands.line_parser import port_number
 from engine_launch.commands.output import warn
 from engine_launch.doctor.check import Status
-from engine_launch.doctor.command_line import check_config_file
+from engine_launch.doctor.command_line import check_config_file, check_folders
 from engine_launch.doctor.software import PLUGIN, PLUGIN_TARGET, RESTRICTING_VARIABLE, kept_out
+from engine_launch.local_paths import expanded
 from engine_launch.sglang_plugin.gate import TESTED_VERSION
-from engine_launch.spec.drafter_check import Severity, Shapes, TargetShape, check_drafter
+from engine_launch.spec.drafter_check import Severity, Shapes, TargetShape, capture_problem, check_drafter, ranks_problem
 from engine_launch.spec.drafter_config import DrafterConfigError, load_drafter_config
 from engine_launch.spec.flags import FlagError
 from engine_launch.spec.installing import install_command
-from engine_launch.spec.sglang_checks import asked_algorithm, block_given, check_sglang_flags, read_flags
+from engine_launch.spec.sglang_checks import asked_algorithm, block_given, check_sglang_flags, number, read_flags
+from engine_launch.versions import UNKNOWN, version_of
 
 PLUGIN_GROUP = "sglang.srt.plugins"
 DEFAULT_PORT = 30000
@@ -53,11 +57,12 @@ def check(argv: Sequence[str]) -> tuple[str, ...]:
         FlagError: the first thing that would stop it.
     """
     flags = read_flags(argv)
+    for looked_at in (check_config_file(flags, argv), *check_folders(flags, sglang=True)):
+        if looked_at is not None and looked_at.status is Status.FAIL:
+            raise FlagError(looked_at.message)
     draft_folder = _folder(flags.get("--speculative-draft-model-path", ""))
-    block = block_given(flags) or (_block(draft_folder) if draft_folder else None)
-    config_file = check_config_file(flags)
-    if config_file is not None and config_file.status is Status.FAIL:
-        raise FlagError(config_file.message)
+    given = block_given(flags)
+    block = _block(draft_folder) if given is None and draft_folder else given
     verdicts = check_sglang_flags(flags, block)
     if verdicts.errors:
         raise FlagError(verdicts.errors[0])
@@ -83,13 +88,15 @@ def _check_plugin(flags: Mapping[str, str]) -> list[str]:
     if kept_out(os.environ):
         named = os.environ[RESTRICTING_VARIABLE]
         raise FlagError(f"{RESTRICTING_VARIABLE}={named} keeps the DDTREE plugin out: add {PLUGIN} to it.")
-    version = importlib.metadata.version("sglang")
+    version = version_of("sglang")
+    if version == UNKNOWN:
+        return [f"DDTREE is tested with SGLang {TESTED_VERSION}; the version of this one is not known."]
     return [] if version == TESTED_VERSION else [f"DDTREE is tested with SGLang {TESTED_VERSION}; this is {version}."]
 
 
 def _folder(path: str) -> Path | None:
     """A local checkpoint; a name on a model hub is left to SGLang."""
-    folder = Path(path).expanduser()
+    folder = expanded(path)
     return folder if path and folder.is_dir() else None
 
 
@@ -110,11 +117,17 @@ def _check_drafter(flags: Mapping[str, str], folder: Path | None) -> list[str]:
         raise FlagError(f"{error}.") from None
     except CheckpointError as error:
         raise FlagError(str(error)) from None
+    problem = ranks_problem(config, number(flags, "--tp-size") or 1)
+    if problem:
+        raise FlagError(f"the drafter {folder} cannot be shared out so: {problem}")
     target = target_shape(_folder(flags.get("--model-path", "")))
-    findings = [] if target is None else check_drafter(config, target, shapes)
-    for finding in findings:
-        if target is not None and finding.severity is Severity.ERROR:
-            raise FlagError(f"the drafter {folder} does not fit {target.name}: {finding.message}")
+    if target is None:
+        return []
+    findings = check_drafter(config, target, shapes)
+    errors = [finding.message for finding in findings if finding.severity is Severity.ERROR]
+    misfit = errors[0] if errors else capture_problem(config, target)
+    if misfit:
+        raise FlagError(f"the drafter {folder} does not fit {target.name}: {misfit}")
     return []
 
 
@@ -148,9 +161,11 @@ def target_shape(folder: Path | None) -> TargetShape | None:
 def _check_port(flags: Mapping[str, str]) -> None:
     from engine_launch.embedded.server_bind import StartError, bind
 
-    port = flags.get("--port", str(DEFAULT_PORT))
-    if port.isdigit() and 0 < int(port) <= 65535:
-        try:
-            bind(flags.get("--host", "127.0.0.1"), int(port)).close()
-        except StartError as error:
-            raise FlagError(str(error)) from None
+    try:
+        port = port_number(flags.get("--port", str(DEFAULT_PORT)))
+        if port:
+            bind(flags.get("--host", "127.0.0.1"), port).close()
+    except argparse.ArgumentTypeError as error:
+        raise FlagError(f"--port {error}.") from None
+    except StartError as error:
+        raise FlagError(str(error)) from None

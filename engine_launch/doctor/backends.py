@@ -23,6 +23,8 @@ RUNS_ON: Mapping[str, tuple[Capability, Capability]] = {
     "flashmla": ((9, 0), (10, 3)),
 }
 """Backend → lowest and highest compute capability that it has kernels for."""
+NEWEST = max(high for _, high in RUNS_ON.values())
+"""The newest GPU that the table knows: of a newer one nothing is claimed."""
 FLAGS = (
     "--attention-backend",
     "--prefill-attention-backend",
@@ -46,15 +48,17 @@ def check_backends(flags: Mapping[str, str], gpus: Sequence[Gpu]) -> Check:
         if not _runs(name, one)
     ]
     if wrong:
-        return fail("backends", "; ".join(wrong) + ". Give triton, which runs on all of them.")
+        triton = all(_runs("triton", one) for one in capabilities)
+        advice = "Give triton, which runs on all of them." if triton else "No backend that DDTREE works with runs there."
+        return fail("backends", f"{'; '.join(wrong)}. {advice}")
     said = ", ".join(f"{flag} {name}" for flag, name in chosen.items())
     return ok("backends", said) if capabilities else warn("backends", f"{said}; the GPUs' compute capability is not known")
 
 
 def _runs(name: str, capability: Capability) -> bool:
-    """Backends that this table does not know are taken to run."""
+    """What this table does not know is taken to run."""
     low, high = RUNS_ON.get(name, ((0, 0), (99, 9)))
-    return low <= capability <= high
+    return low <= capability and (capability <= high or capability > NEWEST)
 
 
 def _range(name: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_launch.doctor.check import Check, fail, ok, warn
+from engine_launch.local_paths import expanded
 from engine_launch.spec.draft_pool import (
     KvShape,
     Pools,
@@ -66,7 +67,7 @@ class Start:
 
 def read_start(flags: Mapping[str, str]) -> Start | None:
     """From the flags and the two local checkpoints; ``None`` when one of them is not here or cannot be read."""
-    folders = [Path(flags.get(name, "")).expanduser() for name in ("--model-path", "--speculative-draft-model-path")]
+    folders = [expanded(flags.get(name, "")) for name in ("--model-path", "--speculative-draft-model-path")]
     if not all(flags.get(name) for name in ("--model-path", "--speculative-draft-model-path")):
         return None
     try:

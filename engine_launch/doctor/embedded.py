@@ -15,6 +15,7 @@ from engine_launch.doctor.check import Check, Status
 from engine_launch.embedded.options import PACKAGED_DRAFTER
 from engine_launch.spec.drafter_check import Severity, check_drafter
 from engine_launch.spec.installing import install_command
+from engine_launch.versions import version_of
 
 EMBEDDED_PACKAGES = ("torch", "safetensors", "tokenizers", "gguf", "jinja2", "starlette", "uvicorn")
 """Import names of the ``embedded`` extra."""
@@ -44,7 +45,7 @@ def check_packages(beside_sglang: bool = False) -> Check:
     if missing:
         command = install_command("embedded", importlib.metadata.distribution)
         return Check("packages", Status.FAIL, f"{', '.join(missing)} missing: {command}")
-    return Check("packages", Status.OK, f"torch {importlib.metadata.version('torch')} and the rest of [embedded]")
+    return Check("packages", Status.OK, f"torch {version_of('torch')} and the rest of [embedded]")
 
 
 def check_cpu() -> Check:

@@ -16,12 +16,13 @@ from engine_launch.spec.nvidia_smi import LOST, NEEDS_RESET, UNREACHED, figure, 
 from engine_launch.spec.ranks import ranks_on_a_host
 from engine_launch.spec.sglang_checks import number
 
-GPU_QUERY = "index,name,driver_version,memory.total,memory.free,compute_cap"
+GPU_QUERY = "index,name,driver_version,memory.total,memory.free,compute_cap,uuid,mig.mode.current"
 _HEALTH = (
     "index,temperature.gpu,clocks_{}_reasons.active,ecc.errors.uncorrected.volatile.total,ecc.errors.uncorrected.aggregate.total"
 )
 HEALTH_QUERIES = (_HEALTH.format("event"), _HEALTH.format("throttle"))
 APPS_QUERY = "pid,process_name,used_memory"
+RANK_FLAGS = ("--tp-size", "--pp-size", "--dp-size", "--nnodes")
 MIB = 1 << 20
 MOSTLY_FREE = 0.9
 """SGLang takes a share of what is free at its start: a card in use gives it less room than planned."""
@@ -42,6 +43,22 @@ XID_ADVICE = {
 }
 
 
+_NO_DRIVER = "Install or load NVIDIA's driver."
+NOT_SEEN: tuple[tuple[str, str], ...] = (
+    (
+        "did not answer",
+        "The driver hangs, as with a GPU that fell off the bus: see gpu errors; it takes a reboot of the host.",
+    ),
+    (
+        "version mismatch",
+        "The driver was updated and the old one still runs: reboot the host, or unload it.",
+    ),
+    ("Failed to initialize NVML: Unknown Error", "A container that has lost its devices says this: restart it."),
+    ("No devices were found", "The driver runs and reaches no GPU: see gpu errors, and lspci | grep -i nvidia."),
+    ("lists none", "The driver runs and reaches no GPU: see gpu errors, and lspci | grep -i nvidia."),
+    ("Insufficient Permissions", "Run the doctor as a user who may see the GPUs (the groups video and render, or root)."),
+)
+"""Words of nvidia-smi for GPUs that are not seen, and what helps."""
 _LOST_ADVICE = "The kernel's log has the XID (see gpu errors); it takes a reboot of the host."
 
 
@@ -55,6 +72,9 @@ class Gpu:
     total_mib: float | None
     free_mib: float | None
     capability: tuple[int, int] | None
+    uuid: str = ""
+    sliced: bool = False
+    """Whether it is cut into slices (MIG)."""
 
 
 def read_gpus(text: str) -> tuple[Gpu, ...]:
@@ -65,7 +85,8 @@ def read_gpus(text: str) -> tuple[Gpu, ...]:
         if index is not None:
             major, minor = (whole(part) for part in row[5].partition(".")[::2])
             capability = None if major is None or minor is None else (major, minor)
-            found.append(Gpu(index, row[1], row[2], figure(row[3]), figure(row[4]), capability))
+            uuid, mig = (*row[6:8], "", "")[:2]
+            found.append(Gpu(index, row[1], row[2], figure(row[3]), figure(row[4]), capability, uuid, mig == "Enabled"))
     return tuple(found)
 
 
@@ -76,8 +97,8 @@ def check_gpus(text: str, problem: str) -> Check:
     lost = [f"{_unreached_name(found)}: {found['why'].strip() or 'no reason given'}" for found in UNREACHED.finditer(text)]
     if not gpus:
         why = "; ".join(lost) or problem or "nvidia-smi lists none"
-        advice = _LOST_ADVICE if lost else "Install or load NVIDIA's driver."
-        return fail("gpus", f"none to be seen: {why}. {advice}")
+        advice = _LOST_ADVICE if lost else next((advice for words, advice in NOT_SEEN if words in why), _NO_DRIVER)
+        return fail("gpus", f"none to be seen: {why.rstrip('.')}. {advice}")
     kinds = ", ".join(f"{sum(gpu.name == name for gpu in gpus)} × {name}" for name in dict.fromkeys(gpu.name for gpu in gpus))
     capabilities = ", ".join(dict.fromkeys(_capability(gpu) for gpu in gpus))
     said = f"{kinds}, compute capability {capabilities}, driver {gpus[0].driver}"
@@ -88,17 +109,27 @@ def check_gpus(text: str, problem: str) -> Check:
 
 def check_ranks(flags: Mapping[str, str], gpus: Sequence[Gpu]) -> Check | None:
     """Whether there is a GPU for each rank that the flags ask for; ``None`` for flags of a server with one."""
-    asked = ranks_on_a_host(
+    below = [f"{name} {value}" for name in RANK_FLAGS if (value := number(flags, name)) is not None and value < 1]
+    if below:
+        return fail("ranks", f"{', '.join(below)}: at least 1 is needed")
+    asked, first = asked_ranks(flags), number(flags, "--base-gpu-id") or 0
+    if (asked == 1 and not first) or not gpus:
+        return None
+    needed = first + (asked - 1) * (number(flags, "--gpu-id-step") or 1) + 1
+    if needed > len(gpus):
+        lists = "none that fell off the bus is listed until the host was restarted"
+        begin = f", beginning with the one numbered {first}" if first else ""
+        return fail("ranks", f"the flags ask for {asked} GPUs on this host{begin}, and {len(gpus)} are listed ({lists})")
+    return ok("ranks", f"{asked} of {len(gpus)} GPUs")
+
+
+def asked_ranks(flags: Mapping[str, str]) -> int:
+    """GPUs that the flags ask for on this host."""
+    return ranks_on_a_host(
         *(number(flags, name) or 1 for name in ("--tp-size", "--pp-size", "--dp-size")),
         data_attention="--enable-dp-attention" in flags,
         hosts=number(flags, "--nnodes") or 1,
     )
-    if asked == 1 or not gpus:
-        return None
-    if asked > len(gpus):
-        lists = "none that fell off the bus is listed until the host was restarted"
-        return fail("ranks", f"the flags ask for {asked} GPUs on this host, and {len(gpus)} are listed ({lists})")
-    return ok("ranks", f"{asked} of {len(gpus)} GPUs")
 
 
 def check_gpu_memory(gpus: Sequence[Gpu]) -> Check:

@@ -5,6 +5,7 @@ A program that is missing, hangs or fails is an answer too (:class:`Output`); no
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from engine_launch.doctor.gpus import APPS_QUERY, GPU_QUERY, HEALTH_QUERIES
 from engine_launch.doctor.processes import Process
+from engine_launch.spec.nvidia_smi import REFUSED
+from engine_launch.versions import UNKNOWN, version_of
 
 PLUGIN_GROUP = "sglang.srt.plugins"
 KERNEL_LOG_LINES = 20000
@@ -29,6 +32,8 @@ class Output:
     text: str
     problem: str = ""
     """Why there is no usable text, in words; empty when it ended well."""
+    hung: bool = False
+    """Whether it was given up waiting for."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +57,22 @@ class Evidence:
     plugins: Mapping[str, str]
     """Entry points of SGLang's plugin group: name → what they load."""
     environment: Mapping[str, str]
+    amd: bool = False
+    """Whether AMD's driver is loaded, which has GPUs that ``nvidia-smi`` knows nothing of."""
+
+    @property
+    def smi_is_here(self) -> bool:
+        """Whether there is NVIDIA's tool, and with it, it is supposed, a driver or what is left of one."""
+        return bool(self.gpus.text) or "is not installed" not in self.gpus.problem
 
 
 def read_host() -> Evidence:
     """Read this machine. Takes up to a minute where SGLang is installed: its help text and the plugin's gate import it."""
-    smi = "nvidia-smi"
-    formats = "--format=csv,noheader,nounits"
-    health = Output("", "not asked")
-    for query in HEALTH_QUERIES:
-        # Newer drivers call clocks_throttle_reasons clocks_event_reasons, and refuse a query with a name that they do not know.
-        health = command(smi, f"--query-gpu={query}", formats)
-        if not health.problem:
-            break
+    gpus, health, apps = nvidia_smi()
     return Evidence(
-        gpus=command(smi, f"--query-gpu={GPU_QUERY}", formats),
+        gpus=gpus,
         health=health,
-        apps=command(smi, f"--query-compute-apps={APPS_QUERY}", formats),
+        apps=apps,
         kernel_log=kernel_log(),
         nvcc=command("nvcc", "--version"),
         serve_help=sglang_help(),
@@ -77,7 +82,30 @@ def read_host() -> Evidence:
         torch_cuda=torch_cuda(),
         plugins={entry.name: entry.value for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)},
         environment=dict(os.environ),
+        amd=Path("/dev/kfd").exists(),
     )
+
+
+def nvidia_smi(timeout: float = 20.0) -> tuple[Output, Output, Output]:
+    """GPUs, their health, and what runs on them. A driver that hangs is asked once: each question leaves a process behind."""
+    formats = "--format=csv,noheader,nounits"
+
+    def ask(query: str) -> Output:
+        return command("nvidia-smi", query, formats, timeout=timeout)
+
+    gpus = ask(f"--query-gpu={GPU_QUERY}")
+    if REFUSED in gpus.text + gpus.problem:
+        # A driver from before slices.
+        gpus = ask(f"--query-gpu={GPU_QUERY.rpartition(',')[0]}")
+    if gpus.hung:
+        return gpus, gpus, gpus
+    health = Output("", "not asked")
+    for query in HEALTH_QUERIES:
+        # Newer drivers call clocks_throttle_reasons clocks_event_reasons, and refuse a query with a name that they do not know.
+        health = ask(f"--query-gpu={query}")
+        if not health.problem or health.hung:
+            break
+    return gpus, health, health if health.hung else ask(f"--query-compute-apps={APPS_QUERY}")
 
 
 def command(*words: str, timeout: float = 20.0) -> Output:
@@ -85,16 +113,29 @@ def command(*words: str, timeout: float = 20.0) -> Output:
     if shutil.which(words[0]) is None:
         return Output("", f"{words[0]} is not installed")
     try:
-        done = subprocess.run(words, capture_output=True, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired:
-        return Output("", f"{words[0]} did not answer within {timeout:.0f} s")
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except OSError as error:
         return Output("", f"{words[0]} cannot be run: {error.strerror or error}")
-    text = done.stdout.decode(errors="replace")
-    if done.returncode != 0:
-        said = (done.stderr.decode(errors="replace") or text).strip().splitlines()
-        return Output(text, f"{words[0]} ended with code {done.returncode}" + (f": {said[-1][:200]}" if said else ""))
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        _leave(process)
+        return Output("", f"{words[0]} did not answer within {timeout:.0f} s", hung=True)
+    text = out.decode(errors="replace")
+    if process.returncode != 0:
+        said = (err.decode(errors="replace") or text).strip().splitlines()
+        return Output(text, f"{words[0]} ended with code {process.returncode}" + (f": {said[-1][:200]}" if said else ""))
     return Output(text)
+
+
+def _leave(process: subprocess.Popen[bytes]) -> None:
+    """End it, without waiting for it for long: what hangs inside a driver is not ended even by SIGKILL."""
+    process.kill()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=1.0)
 
 
 def kernel_log() -> Output:
@@ -122,13 +163,9 @@ def plugin_gate() -> Output:
 
 
 def versions(*names: str) -> dict[str, str]:
-    found = {}
-    for name in names:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    """Of those that are here: installed, or a package of that name that Python finds by its folder alone."""
+    found = {name: version_of(name) for name in names}
+    return {name: text for name, text in found.items() if text != UNKNOWN or importlib.util.find_spec(name.replace("-", "_"))}
 
 
 def torch_cuda() -> str:

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from engine_launch.doctor.check import Check, ok, warn
 from engine_launch.spec.nvidia_smi import whole
 
-ENGINE_WORDS = ("sglang", "vllm", "ray::")
+ENGINE_WORDS = ("sglang::", "vllm::", "ray::")
+"""What the titles of engines' workers begin with, in small letters."""
 LAUNCHERS = ("launch_server", "sglang serve", "ddtree-launch", "engine_launch")
 """What stands in the command line of a process that starts an engine."""
+REAPERS = ("systemd", "tini", "dumb-init", "catatonit", "docker-init", "containerd-shim", "containerd-shim-runc-v2", "conmon")
+"""Programs that become the parent of a process whose own has ended."""
 
 
 @dataclass(frozen=True)
@@ -40,30 +43,48 @@ def check_processes(text: str, problem: str, processes: Sequence[Process]) -> Ch
     unseen = [pid for pid in apps if pid not in known]
     parts = []
     if orphans:
-        listed = ", ".join(f"{pid} ({known[pid].command[:60]}, {apps[pid]})" for pid in orphans)
+        listed = ", ".join(f"{pid} ({_shown(known[pid])}, {apps[pid]})" for pid in orphans)
         parts.append(f"left over from a server that is gone: {listed}. End them: kill {' '.join(map(str, orphans))}")
     if unseen:
         listed = ", ".join(f"{pid} ({apps[pid]})" for pid in unseen)
         parts.append(f"not to be seen from here (another container or user): {listed}")
     if parts:
         return warn("gpu processes", ". ".join(parts) + ".")
-    listed = ", ".join(f"{pid} {known[pid].command[:60]}" for pid in apps)
+    listed = ", ".join(f"{pid} {_shown(known[pid])}" for pid in apps)
     return ok("gpu processes", f"{len(apps)}, each with its server: {listed}")
 
 
 def is_orphan(process: Process, known: Mapping[int, Process]) -> bool:
-    """An engine's worker, none of whose ancestors is a launcher."""
-    if not any(word in process.command.lower() for word in ENGINE_WORDS) or _launches(process):
+    """An engine's worker that nobody is left for: the first of its ancestors that is no worker itself is where processes go whose
+    parent has ended. A program that holds an engine without a server (``sglang.Engine``) is none of these."""
+    if not _works(process):
         return False
     seen: set[int] = set()
     current = process
-    while current.parent in known and current.parent not in seen:
+    while _works(current) and current.parent in known and current.parent not in seen:
         seen.add(current.parent)
         current = known[current.parent]
-        if _launches(current):
-            return False
-    return True
+    return _works(current) or _takes_orphans(current)
+
+
+def _works(process: Process) -> bool:
+    """Whether it is an engine's worker, by its title."""
+    return any(word in process.command.lower() for word in ENGINE_WORDS) and not _launches(process)
 
 
 def _launches(process: Process) -> bool:
     return any(word in process.command for word in LAUNCHERS)
+
+
+def _takes_orphans(process: Process) -> bool:
+    """Process 1, unless it is itself the program that a container was made for, or a user's service manager."""
+    program = process.command.split(" ", 1)[0].rpartition("/")[2]
+    first = process.pid == 1 and not program.startswith("python") and not _launches(process)
+    return first or program in REAPERS
+
+
+def _shown(process: Process) -> str:
+    """The program and its script or module: behind flags there may be a key."""
+    words = process.command.split()
+    end = next((place for place, word in enumerate(words) if word.startswith("-") and word != "-m"), len(words))
+    return " ".join(words[:end])[:60]

@@ -22,6 +22,7 @@ import platformdirs
 
 from engine_launch.embedded.api import EngineError
 from engine_launch.embedded.target_config import TargetConfig
+from engine_launch.local_paths import expanded
 
 CACHE_VARIABLE = "DDTREE_CACHE_DIR"
 CACHE_FORMAT = 1
@@ -68,7 +69,7 @@ class PreparedModel:
 def cache_folder() -> Path:
     """The launcher's cache: ``$DDTREE_CACHE_DIR``, else the platform's cache folder of this user."""
     override = os.environ.get(CACHE_VARIABLE)
-    return Path(override).expanduser() if override else platformdirs.user_cache_path("ddtree-console")
+    return expanded(override) if override else platformdirs.user_cache_path("ddtree-console")
 
 
 def default_model_path() -> Path:

@@ -17,6 +17,7 @@ from engine_launch.embedded.options import (
     PACKAGED_DRAFTER,
     EngineOptions,
 )
+from engine_launch.local_paths import expanded
 from engine_launch.spec.checks import algorithm, block_size
 from engine_launch.spec.flags import ParsedFlags
 
@@ -152,7 +153,7 @@ def _text(parsed: ParsedFlags, name: str) -> str | None:
 
 def _path(parsed: ParsedFlags, name: str) -> Path | None:
     text = _text(parsed, name)
-    return None if text is None else Path(text).expanduser()
+    return None if text is None else expanded(text)
 
 
 def _budget(parsed: ParsedFlags) -> int | Literal["auto"]:

@@ -45,6 +45,34 @@ def taps(config: DrafterConfig, target: TargetShape) -> tuple[int, ...]:
     return config.target_layer_ids or default_target_layers(config.num_layers, target.num_layers)
 
 
+def ranks_problem(config: DrafterConfig, ranks: int) -> str:
+    """Why so many ranks (``--tp-size``) cannot share the drafter out, or an empty text.
+
+    Source: SGLang 0.5.17, ``DFlashAttention``, which ends by an assertion. A KV head may be held by several ranks.
+    """
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    if heads % ranks:
+        return f"its {heads} attention heads do not divide by --tp-size {ranks}."
+    if kv_heads % ranks and ranks % kv_heads:
+        return f"its {kv_heads} KV heads and --tp-size {ranks} do not divide by each other."
+    return ""
+
+
+def capture_problem(config: DrafterConfig, target: TargetShape) -> str:
+    """Why SGLang would not give the drafter the features that it was trained with, or an empty text.
+
+    Source: SGLang 0.5.17's models, which keep what goes into a layer: each once, in the order of the layers, and nothing behind
+    the last one. The embedded engine takes them as they are listed.
+    """
+    read = taps(config, target)
+    if max(read) == target.num_layers - 1:
+        return f"target_layer_ids names layer {max(read)}, the last one of {target.name}, whose output SGLang does not capture."
+    if list(read) != sorted(set(read)):
+        listed = ", ".join(map(str, read))
+        return f"target_layer_ids is {listed}, but SGLang captures each layer once and in their order."
+    return ""
+
+
 def expected_shapes(config: DrafterConfig, tapped: int, target_hidden: int) -> dict[str, tuple[int, ...]]:
     """Every tensor of a DFlash checkpoint (z-lab's names) with its shape ``[out, in]``.
 

@@ -23,8 +23,22 @@ _REFUSED_SWITCHES: tuple[str, ...] = (
     "--enable-pdmux",
     "--enable-lora",
     "--lora-paths",
+    "--enable-unified-memory",
+    "--enable-page-major-kv-layout",
+    "--enable-multi-layer-eagle",
 )
 _REFUSED_ABOVE_ONE: tuple[str, ...] = ("--pp-size", "--dcp-size", "--attn-cp-size")
+_REFUSED_BUT_FOR: tuple[tuple[str, str], ...] = (
+    ("--speculative-accept-threshold-single", "1.0"),
+    ("--speculative-accept-threshold-acc", "1.0"),
+    ("--kv-canary", "none"),
+    ("--disaggregation-mode", "null"),
+)
+"""Flags that DDTREE bears only with SGLang's own default."""
+_REFUSED_VALUES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("--kv-cache-dtype", ("mxfp8", "nvfp4", "fp4_mx_block16", "fp4_e2m1"), "fp8_e4m3, fp8_e5m2 and bf16 can be used"),
+    ("--speculative-draft-attention-backend", ("trtllm_mha",), "give triton or flashinfer"),
+)
 _SIZES: tuple[str, ...] = ("budget", "topk", "max-budget", "max-topk")
 DRAFT_POOL = f"{TREE_FLAGS}draft-pool"
 
@@ -145,12 +159,30 @@ def _tree_errors(flags: Mapping[str, str], block: int | None) -> list[str]:
         errors.append("DDTREE needs an attention backend with tree masks: give --attention-backend triton.")
     errors += [f"DDTREE does not work with {name}: leave it out." for name in _REFUSED_SWITCHES if name in flags]
     errors += [f"DDTREE does not work with {name} above 1." for name in _REFUSED_ABOVE_ONE if (number(flags, name) or 1) > 1]
+    errors += [
+        f"DDTREE does not work with {name} {flags[name]}: leave it out."
+        for name, default in _REFUSED_BUT_FOR
+        if name in flags and not _same(flags[name], default)
+    ]
+    errors += [
+        f"DDTREE does not work with {name} {flags[name]}: {advice}."
+        for name, values, advice in _REFUSED_VALUES
+        if flags.get(name) in values
+    ]
     if "--ddtree-self-test" in flags:
         if "--skip-server-warmup" in flags:
             errors.append("--ddtree-self-test is a part of the server's warm-up: leave --skip-server-warmup out.")
         if (number(flags, "--tokenizer-worker-num") or 1) > 1:
             errors.append("--ddtree-self-test does not work with --tokenizer-worker-num above 1: use one of them.")
     return [*errors, *_pool_errors(flags), *_size_errors(flags, block)]
+
+
+def _same(given: str, default: str) -> bool:
+    """Whether a value is the default, also written otherwise (``1`` for ``1.0``)."""
+    try:
+        return given == default or float(given) == float(default)
+    except ValueError:
+        return False
 
 
 def _size_errors(flags: Mapping[str, str], block: int | None) -> list[str]:
@@ -189,4 +221,6 @@ def _pool_errors(flags: Mapping[str, str]) -> list[str]:
         errors.append(f"{DRAFT_POOL} ring needs --speculative-draft-window-size: it is what a request's ring has room for.")
     if "--enable-hierarchical-cache" in flags:
         errors.append(f"{DRAFT_POOL} ring does not work with --enable-hierarchical-cache: use one of them.")
+    if "--enable-streaming-session" in flags:
+        errors.append(f"{DRAFT_POOL} ring does not work with --enable-streaming-session: use one of them.")
     return errors
