@@ -81,8 +81,6 @@ class Control(Enum):
     STOP = "stop"
     RESUME = "resume"
     """Go on with an operation that an earlier console left unfinished."""
-    UNDO = "undo"
-    """Restore what was before that operation."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ class HostLink(Protocol):
         """What carrying the console's drop-in over to a unit that has changed would do, or (``release``) removing it."""
 
     async def plan_roll_back(self) -> Plan:
-        """What going back to the last confirmed configuration would do."""
+        """What undoing an operation that was cut off would do; without one, going back to the last confirmed configuration."""
 
     async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
         """Carry the plan out. Cancelling leaves the operation's journal behind."""
@@ -151,7 +149,7 @@ class HostLink(Protocol):
         """Carry a plan of :meth:`plan_roll_back` out, as :meth:`apply` does."""
 
     async def control(self, control: Control, on_stage: OnStage) -> ApplyResult:
-        """Start, restart or stop, go on with what was cut off or undo it; confirmed like an apply."""
+        """Start, restart or stop, or go on with what was cut off; confirmed like an apply."""
 
     async def pending(self) -> str:
         """An operation that an earlier console left unfinished, in a sentence; empty when there is none."""

@@ -17,7 +17,6 @@ from ..apply import (
     plan_roll_back,
     restart_service,
     resume,
-    roll_back_operation,
     start_service,
     stop_service,
 )
@@ -92,8 +91,6 @@ class LiveOperations:
                     return await stop_service(self._session, on_event=on_stage)
                 case Control.RESUME:
                     return await resume(self._session, self._unfinished(), on_event=on_stage)
-                case Control.UNDO:
-                    return await roll_back_operation(self._session, self._unfinished(), on_event=on_stage)
         except (HostError, PlanError) as error:
             raise LinkError(str(error)) from None
 

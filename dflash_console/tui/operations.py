@@ -31,7 +31,6 @@ WORDS = {
     Control.RESTART: "restarting",
     Control.STOP: "stopping",
     Control.RESUME: "resuming",
-    Control.UNDO: "rolling back",
 }
 
 _ENDING = {"restart": "restarting", "stop": "stopping"}
@@ -99,7 +98,8 @@ class Operations:
             self._plan(said, partial(self._whole_screen, partial(link.plan_drop_in, release=release), False))
 
     def roll_back(self) -> None:
-        """Show the plan that goes back to the last confirmed configuration; nothing changes before it is accepted."""
+        """Show the plan that undoes what was cut off, else goes back to the last confirmed configuration; nothing changes before
+        it is accepted."""
         link = self._may_change()
         if link is not None:
             self._plan("a roll-back", partial(self._whole_screen, link.plan_roll_back, True))
@@ -158,7 +158,11 @@ class Operations:
         """An earlier console left an operation unfinished: resume it or undo it."""
         from .screens.unfinished import UnfinishedScreen
 
-        self._app.push_screen(UnfinishedScreen(sentence), lambda control: self.control(control) if control else None)
+        def answered(resume: bool | None) -> None:
+            if resume is not None:
+                self.control(Control.RESUME) if resume else self.roll_back()
+
+        self._app.push_screen(UnfinishedScreen(sentence), answered)
 
     def control(self, control: Control, *, quiet: bool = False) -> None:
         """Carry it out now. ``quiet`` shows the stages only when it does not end well."""

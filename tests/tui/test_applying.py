@@ -206,15 +206,32 @@ async def test_a_read_only_console_changes_nothing(make_app: MakeApp) -> None:
         assert "Read only" in notices(app)
 
 
-async def test_an_unfinished_operation_is_offered_at_the_start(make_app: MakeApp) -> None:
+async def test_an_unfinished_operation_is_offered_at_the_start_and_undone_by_a_plan(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.left_over = "apply on embedded/ddtree-embedded, begun at 14:14:26, was cut off after 'write'"
+    link.earlier = replace(way_back(at=16), takes_up="20261129-141426-abcdef")
+    link.result = DONE
+    app = make_app(link)
+    async with running(app) as pilot:
+        await until(lambda: isinstance(app.screen, UnfinishedScreen) and app.screen.takes_answers, "the question")
+        await pilot.press("u")
+        await until(lambda: isinstance(app.screen, PlanScreen) and app.screen.has_parts, "the plan")
+        assert link.rolled_back == [], "nothing is undone before its plan was seen"
+        assert "drain" not in str(app.screen.query_one("#plan-choices", Static).render())
+        await pilot.press("enter")
+        await until(lambda: [plan for plan, _ in link.rolled_back] == [link.earlier], "the roll-back of that operation")
+        assert link.controls == []
+
+
+async def test_an_unfinished_operation_is_gone_on_with(make_app: MakeApp) -> None:
     link = RecordedLink(state())
     link.left_over = "apply on embedded/ddtree-embedded, begun at 14:14:26, was cut off after 'write'"
     link.result = DONE
     app = make_app(link)
     async with running(app) as pilot:
         await until(lambda: isinstance(app.screen, UnfinishedScreen) and app.screen.takes_answers, "the question")
-        await pilot.press("u")
-        await until(lambda: link.controls == [Control.UNDO], "the roll-back of that operation")
+        await pilot.press("r")
+        await until(lambda: link.controls == [Control.RESUME], "the rest of that operation")
 
 
 async def test_commit_confirm_is_offered_on_a_host_and_said_in_the_plan(make_app: MakeApp) -> None:

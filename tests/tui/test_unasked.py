@@ -8,7 +8,6 @@ from textual.pilot import Pilot
 from textual.widgets import TextArea
 
 from dflash_console.tui.course import Course
-from dflash_console.tui.link import Control
 from dflash_console.tui.screens.apply import ApplyScreen
 from dflash_console.tui.screens.unasked import SETTLE_S
 from dflash_console.tui.screens.unfinished import UnfinishedScreen
@@ -42,7 +41,7 @@ async def test_what_is_typed_on_answers_nothing_and_a_rest_makes_it_a_question()
         assert app.answers == []
         await pilot.pause(SETTLE_S + 0.2)
         await pilot.press("u")
-        assert app.answers == [Control.UNDO]
+        assert app.answers == [False]
 
 
 async def test_a_key_begins_the_rest_anew() -> None:

@@ -41,8 +41,8 @@ async def question_of(make_app: MakeApp, screen: UnfinishedScreen | HostKeyScree
 @pytest.mark.parametrize(
     ("keymap", "words"),
     [
-        (AS_SHIPPED, "enter or r goes on and confirms it u restores what was before esc decides later"),
-        (OTHERS, "g goes on and confirms it Z or f2 restores what was before Q decides later"),
+        (AS_SHIPPED, "enter or r goes on and confirms it u shows the plan that restores what was before esc decides later"),
+        (OTHERS, "g goes on and confirms it Z or f2 shows the plan that restores what was before Q decides later"),
     ],
     ids=["as shipped", "other keys"],
 )

@@ -87,6 +87,11 @@ class PlanScreen(UnaskedDialog[tuple["Plan", ApplyChoices]]):
     def _restart(self) -> bool:
         return self._plan.mode.value == "restart"
 
+    @property
+    def _drains(self) -> bool:
+        # What was cut off is taken up where it was; it waits for no requests.
+        return self._restart and not self._plan.takes_up
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         taken = super().check_action(action, parameters)
         if not taken:
@@ -99,7 +104,7 @@ class PlanScreen(UnaskedDialog[tuple["Plan", ApplyChoices]]):
         if action == "rollback":
             return self._restart and not self.rolling_back
         if action == "drain":
-            return self._restart
+            return self._drains
         if action == "timer":
             return self._restart and self._timer
         if action == "mode":
@@ -166,7 +171,8 @@ class PlanScreen(UnaskedDialog[tuple["Plan", ApplyChoices]]):
         if self._restart:
             if not self.rolling_back:
                 how.append(f"   roll back on failure: {'yes' if self._rollback else 'no'}", style="dim")
-            how.append(f"   drain first: {'yes' if self._drain else 'no'}", style="dim")
+            if self._drains:
+                how.append(f"   drain first: {'yes' if self._drain else 'no'}", style="dim")
             if self._timer or self._plan.undo_after_s is not None:
                 how.append(f"   commit-confirm: {self._timer_words()}", style="dim")
             if self._running_requests:
