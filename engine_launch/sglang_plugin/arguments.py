@@ -115,6 +115,16 @@ def refusal(view: Any, backends: tuple[str | None, str | None]) -> str:
     if set(backends) != {"triton"}:
         named = "/".join(sorted({str(backend) for backend in backends}))
         return f"DDTREE needs an attention backend with tree masks: give --attention-backend triton (it is {named})."
+    if "fp4" in str(view.kv_cache_dtype) or view.kv_cache_dtype == "mxfp8":
+        return (
+            f"DDTREE does not work with --kv-cache-dtype {view.kv_cache_dtype}: its scales lie apart from the rows that are "
+            "moved when a path is accepted. fp8_e4m3, fp8_e5m2 and bf16 can be used."
+        )
+    if view.speculative_draft_attention_backend == "trtllm_mha":
+        return (
+            "DDTREE does not work with --speculative-draft-attention-backend trtllm_mha, which takes a tree's width for the "
+            "drafter's block: give triton or flashinfer."
+        )
     for field, value, flag in _UNSUPPORTED:
         if getattr(view, field, value) != value:
             return f"DDTREE does not work with {flag}: leave it out."
@@ -130,12 +140,18 @@ def ring_refusal(server_args: Any) -> str:
         return f"{flag} needs --speculative-draft-window-size: it is what a request's ring has room for."
     if server_args.enable_hierarchical_cache:
         return f"{flag} does not work with --enable-hierarchical-cache, which copies draft KV by token: use one of them."
+    if getattr(server_args, "enable_streaming_session", False):
+        return (
+            f"{flag} does not work with --enable-streaming-session, whose turns take all of the one before from the cache, the "
+            "window's tokens too: use one of them."
+        )
     return ""
 
 
 _UNSUPPORTED: tuple[tuple[str, object, str], ...] = (
     ("enable_deterministic_inference", False, "--enable-deterministic-inference (its attention kernel reads masks differently)"),
     ("speculative_use_rejection_sampling", False, "--speculative-use-rejection-sampling (its drafts are not sampled)"),
+    ("enable_multi_layer_eagle", False, "--enable-multi-layer-eagle"),
     ("speculative_adaptive", False, "--speculative-adaptive (set the budget with --speculative-ddtree-budget)"),
     ("speculative_accept_threshold_single", 1.0, "--speculative-accept-threshold-single (it changes the target's answers)"),
     ("speculative_accept_threshold_acc", 1.0, "--speculative-accept-threshold-acc (it changes the target's answers)"),

@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_PLAIN = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+"""Of a head that is not quantised; float8 is a floating-point type as well."""
+
 
 class CandidateHead:
     """Callable on the draft's hidden states; leaves its result in buffers with fixed addresses, as a graph needs."""
@@ -22,7 +25,7 @@ class CandidateHead:
             ValueError: the target's head is not one that can be used.
         """
         weight = getattr(lm_head, "weight", None)
-        if weight is None or not torch.is_floating_point(weight):
+        if weight is None or weight.dtype not in _PLAIN:
             raise ValueError("DDTREE needs a target whose lm_head is not quantised: the drafter borrows it")
         shard = getattr(lm_head, "shard_indices", None)
         if shard is None and tp_group.world_size != 1:

@@ -137,6 +137,8 @@ RUNNING: tuple[Need, ...] = (
     Need(_S + "managers.scheduler:Scheduler.set_internal_state", ("recv_req",)),
     Need(_S + "managers.scheduler:Scheduler.get_internal_state", ("recv_req",)),
     Need(_S + "managers.scheduler:Scheduler.init_metrics_reporter"),
+    Need(_S + "managers.scheduler:Scheduler.init_req_max_new_tokens", ("req",)),
+    Need(_S + "utils.async_probe:sanitize_nan_logits", ("logits", "msg")),
     Need(_UPDATER + "update_weights_from_disk", ("recv_req",)),
     Need(_UPDATER + "update_weights_from_distributed", ("recv_req",)),
     Need(_UPDATER + "update_weights_from_tensor", ("recv_req",)),

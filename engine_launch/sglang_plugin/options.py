@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
-from engine_launch.spec.tree_sizes import OptionError, tree_sizes
+from engine_launch.spec.tree_sizes import MAX_BUDGET, OptionError, tree_sizes
 
 ENVIRONMENT = "DDTREE_SGLANG_OPTIONS"
 DRAFT_POOLS = ("stock", "ring")
@@ -30,6 +30,8 @@ class Limits:
     """Candidates per position that the draft graph takes."""
     widths: tuple[int, ...]
     """Rows of a verify pass (nodes and root) for which graphs are captured, ascending; 1 is plain decoding."""
+    ceiling: int = MAX_BUDGET
+    """Largest budget that was asked for."""
     ring_window: int = 0
     """Largest draft window that the draft KV pool has room for, in tokens; 0 is the stock pool, which has room for all."""
 
@@ -40,7 +42,8 @@ class Limits:
 
     @property
     def max_budget(self) -> int:
-        return self.max_width - 1
+        """Largest budget that can be set while running; a drafter's block may make the widest pass wider than it needs."""
+        return min(self.ceiling, self.max_width - 1)
 
     def width_for(self, budget: int) -> int:
         """The smallest captured width in which ``budget`` nodes and the root fit."""
@@ -70,7 +73,7 @@ class Options:
         """
         sizes = tree_sizes(block, self.budget, self.topk, self.max_budget, self.max_topk, self.widths)
         ring_window = (window or 0) if self.draft_pool == "ring" else 0
-        return Limits(block, sizes.budget, sizes.topk, sizes.max_topk, sizes.widths, ring_window)
+        return Limits(block, sizes.budget, sizes.topk, sizes.max_topk, sizes.widths, sizes.ceiling, ring_window)
 
     def store(self, environment: MutableMapping[str, str] = os.environ) -> None:
         """Leave the values for this process and those that it starts."""

@@ -18,7 +18,8 @@ _PLANT = "ddtree_plant"
 _BY_SLOT = ("return_hidden_states", "return_routed_experts", "return_indexer_topk")
 """Of a request: what SGLang keeps by row of a pass or by KV slot, while an accepted path's rows lie anywhere in the tree."""
 _INT32 = 1 << 31
-_INT64 = 1 << 63
+_LARGEST_BIAS = 1e30
+"""Divided by the lowest temperature it is still an fp32 number; SGLang bounds logits by the same."""
 _CHAINS_ONLY = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
 """SGLang takes these while it runs and would answer true; no tree asks for them, as the start says."""
 _installed = False
@@ -49,6 +50,7 @@ def install() -> None:
     _replace(Scheduler, "set_internal_state", _set_state)
     _replace(Scheduler, "get_internal_state", _get_state)
     _replace(Scheduler, "init_metrics_reporter", _start_metrics)
+    _replace(Scheduler, "init_req_max_new_tokens", _leave_room)
     for name, answer in weights.UPDATES.items():
         _replace(SchedulerWeightUpdaterManager, name, partial(weights.update, getattr(io_struct, answer)))
     _replace(SchedulerWeightUpdaterManager, "check_weights", partial(weights.check, io_struct.CheckWeightsReqOutput))
@@ -80,6 +82,17 @@ def _graph_input(original: Callable[..., Any], runner: Any, num_tokens: int) -> 
 def _row_headroom(original: Callable[..., int], server_args: Any) -> int:
     """A request near the context's end reserves two passes beyond it; SGLang leaves room for one, which a wide tree outgrows."""
     return max(original(server_args), 4 + 2 * int(server_args.max_speculative_num_draft_tokens or 0))
+
+
+def _leave_room(original: Callable[..., None], scheduler: Any, req: Any) -> None:
+    """Let an answer that fills the KV pool end in time, by its length. SGLang leaves one slot, while a round reserves two passes:
+    a request that runs alone would be ended as out of memory, and its text be lost."""
+    original(scheduler, req)
+    params = req.sampling_params
+    reserve = 2 * int(scheduler.server_args.speculative_num_draft_tokens)
+    room = scheduler.max_total_num_tokens - len(req.origin_input_ids) - reserve - 1
+    params.max_new_tokens = max(0, min(params.max_new_tokens, room))
+    params.min_new_tokens = min(params.min_new_tokens, params.max_new_tokens)
 
 
 def _token_bytes(original: Callable[..., int], **sizes: Any) -> int:
@@ -190,9 +203,10 @@ def _odd_value(params: Any) -> str:
         wrong = [value for value in bias.values() if not isinstance(value, (int, float))]
         if wrong:
             return f"logit_bias is an object of numbers by token; {wrong[0]!r} is no number."
-        large = [value for value in bias.values() if isinstance(value, int) and abs(value) >= _INT64]
+        # Written so that NaN, which is neither more nor less, is refused too.
+        large = [value for value in bias.values() if not abs(value) <= _LARGEST_BIAS]
         if large:
-            return f"logit_bias is an object of numbers by token; {large[0]} is too large for one."
+            return f"logit_bias is an object of numbers by token, of at most {_LARGEST_BIAS:.0e} in size; {large[0]} is none."
     return ""
 
 

@@ -9,7 +9,7 @@ from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, MLATokenToKVPool
 from sglang.srt.speculative.dflash_utils import get_dflash_attention_sliding_window_size
 
 from engine_launch.sglang_plugin import draft_pool, kernels
-from engine_launch.sglang_plugin.options import Limits
+from engine_launch.sglang_plugin.options import ENVIRONMENT, Limits
 from engine_launch.sglang_plugin.settings import Settings
 from engine_launch.spec.draft_pool import KvShape
 
@@ -37,6 +37,15 @@ def check_backend(attn_backend: Any, recurrent: bool) -> None:
         raise ValueError("DDTREE does not work with recurrent layers (Mamba, linear attention): a tree has no one state.")
 
 
+def check_width(limits: Limits, reserved: int) -> None:
+    """Raises ValueError when SGLang's arguments reserve another number of slots a round than this process's DDTREE flags need."""
+    if limits.max_width != reserved:
+        raise ValueError(
+            f"this process's DDTREE flags ({ENVIRONMENT}) ask for trees of up to {limits.max_width} rows, but the server's "
+            f"arguments reserve {reserved}: give every node of the group the same --speculative-ddtree-… flags."
+        )
+
+
 def plan_ring(limits: Limits, shape: KvShape, server_args: Any) -> draft_pool.RingPlan | None:
     """The ring's plan, when the draft pool is to be one; ``shape`` is the drafter's."""
     if not limits.ring_window:
@@ -47,11 +56,15 @@ def plan_ring(limits: Limits, shape: KvShape, server_args: Any) -> draft_pool.Ri
 
 def row_mover(pool: Any) -> kernels.RowMover:
     """Raises ValueError for a KV pool with rows that the plugin does not know how to move."""
-    if type(pool) is MHATokenToKVPool and getattr(pool, "kv_cache_layout", "nhd") == "nhd":
+    plain = getattr(pool, "kv_cache_layout", "nhd") == "nhd" and not getattr(pool, "is_quantized_kv_cache", False)
+    if type(pool) is MHATokenToKVPool and plain:
         return kernels.RowMover([*pool.k_buffer, *pool.v_buffer])
     if type(pool) is MLATokenToKVPool:
         return kernels.RowMover(list(pool.kv_buffer))
-    raise ValueError(f"DDTREE cannot compact accepted paths in a KV cache of kind {type(pool).__name__}.")
+    raise ValueError(
+        f"DDTREE cannot compact accepted paths in a KV cache of kind {type(pool).__name__} ({pool.dtype}): give another "
+        "--kv-cache-dtype."
+    )
 
 
 def log_start(draft_model_runner: Any, draft_model: Any, limits: Limits, current: Settings) -> None:

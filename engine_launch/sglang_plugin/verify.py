@@ -9,6 +9,7 @@ import torch
 from sglang.srt.layers.sampler import top_k_top_p_min_p_sampling_from_probs_torch
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
 from sglang.srt.speculative.dflash_info import DFlashVerifyInput
+from sglang.srt.utils.async_probe import sanitize_nan_logits
 from torch import Tensor
 
 _ROWS_AT_ONCE = 512
@@ -56,6 +57,7 @@ def choose(logits: Tensor, sampling_info: Any, width: int, tp_group: Any = None)
     (temperature, top-k, top-p, min-p). Walking the tree with these draws gives exactly the target's distribution: whether a
     draw is in the tree decides only if the round goes on.
     """
+    sanitize_nan_logits(logits, "DDTREE verify")
     best = torch.argmax(logits, dim=-1).view(-1, width)
     if sampling_info is None or sampling_info.is_all_greedy:
         return best
@@ -130,6 +132,8 @@ def verify(
         capture_hidden_mode=CaptureHiddenMode.FULL,
     )
     batch.out_cache_loc = slots.reshape(-1)
+    # They were for rows of the prompt; SGLang keeps them, and an eager pass would put them into rows of the tree.
+    batch.replace_embeds = batch.replace_positions = None
     kept = batch.seq_lens_cpu, batch.seq_lens_sum
     batch.seq_lens_cpu, batch.seq_lens_sum = bound
     forward_batch, _ = verify_input.prepare_for_verify(batch, target_worker)

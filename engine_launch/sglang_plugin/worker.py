@@ -74,6 +74,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
     def __init__(self, server_args: Any, gpu_id: int, ps: Any, nccl_port: int, target_worker: Any) -> None:
         block = block_of(server_args)
         self.limits: Limits = Options.load().resolve(block, server_args.speculative_draft_window_size)
+        start.check_width(self.limits, int(server_args.speculative_num_draft_tokens))
         # The DFLASH worker reads its block where these arguments hold the tree's width.
         own_args = deepcopy(server_args)
         own_args.override("ddtree.block", speculative_num_draft_tokens=block)

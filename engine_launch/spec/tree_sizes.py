@@ -31,6 +31,8 @@ class TreeSizes:
     budget: int
     topk: int
     max_topk: int
+    ceiling: int
+    """Largest budget that can be set while running."""
     widths: tuple[int, ...]
     """Rows of a verify pass, ascending; the last one is the widest tree's or the drafter's block."""
 
@@ -71,7 +73,7 @@ def tree_sizes(
         chosen = tuple(width for width in (budget + 1, *CAPTURED) if width <= widest)
     for width in chosen:
         within(f"each of {TREE_FLAGS}verify-widths", width, 1, widest)
-    return TreeSizes(budget, topk, topk_ceiling, tuple(sorted({1, *chosen, widest})))
+    return TreeSizes(budget, topk, topk_ceiling, ceiling, tuple(sorted({1, *chosen, widest})))
 
 
 def parse_widths(text: str) -> tuple[int, ...]:

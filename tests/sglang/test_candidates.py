@@ -115,6 +115,7 @@ def test_a_graph_finds_them_in_the_same_place_every_time() -> None:
     ("lm_head", "ranks", "why"),
     [
         (SimpleNamespace(weight=torch.zeros(4, 4, dtype=torch.int8)), 1, "not quantised"),
+        (SimpleNamespace(weight=torch.zeros(4, 4, dtype=torch.float8_e4m3fn)), 1, "not quantised"),
         (SimpleNamespace(), 1, "not quantised"),
         (None, 1, "not quantised"),
         (SimpleNamespace(weight=torch.zeros(4, 4)), 2, "which part of the vocabulary"),

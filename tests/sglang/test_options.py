@@ -25,7 +25,9 @@ def test_a_budget_takes_the_next_larger_captured_width() -> None:
 
 
 def test_the_widest_pass_has_room_for_the_drafters_block() -> None:
-    assert Options(budget=2, max_budget=2).resolve(16).max_width == 16
+    limits = Options(budget=2, max_budget=2).resolve(16)
+    assert (limits.max_width, limits.max_budget) == (16, 2), "a wide block does not let a budget above the ceiling in"
+    assert Options(budget=40).resolve(16).max_budget == 40
 
 
 def test_a_ring_has_room_for_the_window_of_the_start() -> None:

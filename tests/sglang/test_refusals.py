@@ -22,6 +22,8 @@ def arguments(**changes: object) -> SimpleNamespace:
         "disaggregation_mode": "null",
         "pp_size": 1,
         "dcp_size": 1,
+        "kv_cache_dtype": "auto",
+        "speculative_draft_attention_backend": None,
     }
     return SimpleNamespace(**{**values, **changes})
 
@@ -29,6 +31,7 @@ def arguments(**changes: object) -> SimpleNamespace:
 def test_arguments_that_fit_are_not_refused() -> None:
     assert refusal(arguments(), TRITON) == ""
     assert refusal(arguments(page_size=None), TRITON) == ""
+    assert refusal(arguments(kv_cache_dtype="fp8_e4m3", speculative_draft_attention_backend="fa3"), TRITON) == ""
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,11 @@ def test_arguments_that_fit_are_not_refused() -> None:
         ({"enable_strict_thinking": True}, "--enable-strict-thinking"),
         ({"enable_dp_attention": True}, "--enable-dp-attention"),
         ({"pp_size": 2}, "--pp-size"),
+        ({"enable_multi_layer_eagle": True}, "--enable-multi-layer-eagle"),
+        ({"kv_cache_dtype": "nvfp4"}, "--kv-cache-dtype nvfp4: its scales"),
+        ({"kv_cache_dtype": "fp4_mx_block16"}, "--kv-cache-dtype fp4_mx_block16"),
+        ({"kv_cache_dtype": "mxfp8"}, "--kv-cache-dtype mxfp8"),
+        ({"speculative_draft_attention_backend": "trtllm_mha"}, "give triton or flashinfer"),
         ({"disaggregation_mode": "decode"}, "--disaggregation-mode"),
     ],
 )
@@ -53,11 +61,17 @@ def test_arguments_that_do_not_fit_are_refused_with_what_to_change(changes: dict
 
 
 @pytest.mark.parametrize(
-    ("window", "hierarchical", "words"),
-    [(512, False, ""), (None, False, "needs --speculative-draft-window-size"), (512, True, "--enable-hierarchical-cache")],
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"speculative_draft_window_size": None}, "needs --speculative-draft-window-size"),
+        ({"enable_hierarchical_cache": True}, "--enable-hierarchical-cache"),
+        ({"enable_streaming_session": True}, "--enable-streaming-session"),
+    ],
 )
-def test_a_ring_needs_a_window_and_a_cache_that_leaves_draft_kv_alone(window: int | None, hierarchical: bool, words: str) -> None:
-    found = ring_refusal(SimpleNamespace(speculative_draft_window_size=window, enable_hierarchical_cache=hierarchical))
+def test_a_ring_needs_a_window_and_a_cache_that_leaves_draft_kv_alone(changes: dict[str, object], words: str) -> None:
+    settled = {"speculative_draft_window_size": 512, "enable_hierarchical_cache": False, "enable_streaming_session": False}
+    found = ring_refusal(SimpleNamespace(**{**settled, **changes}))
     assert words in found
     assert bool(found) == bool(words)
 
@@ -94,7 +108,9 @@ def test_an_ordinary_request_is_admitted() -> None:
     assert request_refusal(request(), LIMITS) is None
     assert request_refusal(request(custom_params={"ddtree_budget": 4, "thinking_budget": 99}), LIMITS) is None
     assert (
-        request_refusal(request(max_new_tokens=None, top_k=1, stream_interval=4, logit_bias={"5": -100, "6": 0.5}), LIMITS)
+        request_refusal(
+            request(max_new_tokens=None, top_k=1, stream_interval=4, logit_bias={"5": -100, "6": 0.5, "7": 1e30}), LIMITS
+        )
         is None
     )
 
@@ -119,7 +135,10 @@ def test_an_ordinary_request_is_admitted() -> None:
         ({"top_k": 1 << 40}, "top_k is -1 or at most 2147483647"),
         ({"top_k": "5"}, "top_k is -1 or at most 2147483647, not '5'"),
         ({"stream_interval": "x"}, "stream_interval is a whole number, not 'x'"),
-        ({"logit_bias": {"5": 1 << 63}}, "9223372036854775808 is too large"),
+        ({"logit_bias": {"5": 10**31}}, "of at most 1e+30 in size; 10000000000000000000000000000000 is none"),
+        ({"logit_bias": {"5": -1e39}}, "-1e+39 is none"),
+        ({"logit_bias": {"5": 0.5, "6": float("inf")}}, "inf is none"),
+        ({"logit_bias": {"5": float("nan")}}, "nan is none"),
         ({"logit_bias": [5]}, "logit_bias is an object of numbers by token, not list"),
         ({"logit_bias": {"5": None}}, "None is no number"),
     ],

@@ -123,6 +123,17 @@ def test_greedy_requests_take_the_best_token_also_beside_others() -> None:
 
 
 @pytest.mark.parametrize("top_k", [1 << 30, 3])
+def test_logits_that_are_no_numbers_are_mended_where_sglang_mends_them(top_k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SGLANG_SANITIZE_NAN_LOGITS", "1")
+    logits = torch.zeros(7, VOCABULARY)
+    logits[2] = float("nan")
+    logits[3, 1] = float("inf")
+    drawn = choose(logits, sampling(1.0, top_k), 7)
+    assert ((drawn >= 0) & (drawn < VOCABULARY)).all()
+    assert int(drawn[0, 3]) == 1
+
+
+@pytest.mark.parametrize("top_k", [1 << 30, 3])
 def test_rows_that_are_drawn_in_parts_keep_their_own_settings(top_k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "_ROWS_AT_ONCE", 4)
     logits = torch.randn(3 * 7, VOCABULARY)

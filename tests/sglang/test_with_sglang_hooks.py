@@ -10,6 +10,7 @@ import pytest
 import torch
 from sglang.srt.managers.io_struct import GetInternalStateReqOutput, SetInternalStateReq, SetInternalStateReqOutput
 from sglang.srt.managers.schedule_batch import Req
+from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.mem_cache.base_prefix_cache import InsertParams
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
 from sglang.srt.mem_cache.radix_cache import RadixCache, RadixKey
@@ -18,7 +19,7 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.speculative.dflash_utils import scale_kv_cell_size_per_token_for_dflash, validate_dflash_request
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 
-from engine_launch.sglang_plugin import reports, self_test
+from engine_launch.sglang_plugin import reports, self_test, start
 from engine_launch.sglang_plugin import scheduler_hooks as hooks
 from engine_launch.sglang_plugin import worker as workers
 from engine_launch.sglang_plugin.batch_sizes import SizeTensors, sizes_of
@@ -348,6 +349,56 @@ def neutral_parameters() -> SamplingParams:
 def test_a_request_near_the_contexts_end_has_room_for_two_passes() -> None:
     arguments = SimpleNamespace(max_speculative_num_draft_tokens=65)
     assert hooks._row_headroom(lambda _: 4 + 65, arguments) == 4 + 130
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, 1000 - 300 - 2 * 33 - 1), (700, 633), (20, 20)])
+@pytest.mark.parametrize("cap", [None, 500])
+def test_an_answer_that_fills_the_pool_leaves_room_for_the_round_that_ends_it(
+    asked: int | None, given: int, cap: int | None
+) -> None:
+    """A round reserves two passes beyond what is committed; the target's context would allow more."""
+    scheduler = SimpleNamespace(
+        max_new_tokens_limit=cap,
+        page_size=1,
+        max_req_len=4000,
+        max_total_num_tokens=1000,
+        server_args=SimpleNamespace(dcp_size=1, speculative_num_draft_tokens=33),
+    )
+    req = Req("r", "", [1] * 300, SamplingParams(max_new_tokens=asked))
+    hooks._leave_room(Scheduler.init_req_max_new_tokens, scheduler, req)
+    assert req.sampling_params.max_new_tokens == min(given, cap or given)
+
+
+def test_a_prompt_that_fills_the_pool_gets_no_tokens_and_no_less() -> None:
+    scheduler = SimpleNamespace(
+        max_new_tokens_limit=None,
+        page_size=1,
+        max_req_len=4000,
+        max_total_num_tokens=1000,
+        server_args=SimpleNamespace(dcp_size=1, speculative_num_draft_tokens=33),
+    )
+    req = Req("r", "", [1] * 990, SamplingParams(max_new_tokens=50))
+    hooks._leave_room(Scheduler.init_req_max_new_tokens, scheduler, req)
+    assert (req.sampling_params.max_new_tokens, req.sampling_params.min_new_tokens) == (0, 0)
+
+
+def test_a_worker_whose_flags_are_not_the_servers_does_not_start() -> None:
+    limits = Options(budget=16).resolve(8)
+    start.check_width(limits, 33)
+    with pytest.raises(ValueError, match=r"trees of up to 33 rows, but the server's arguments reserve 9"):
+        start.check_width(limits, 9)
+
+
+def test_rows_with_scales_of_their_own_are_not_moved() -> None:
+    pool = MHATokenToKVPool.__new__(MHATokenToKVPool)
+    pool.__dict__.update(
+        k_buffer=[torch.zeros(4, 1, 8)], v_buffer=[torch.zeros(4, 1, 8)], dtype=torch.uint8, kv_cache_layout="nhd"
+    )
+    assert start.row_mover(pool) is not None
+    pool.quant_method = pool.kv_quant_method = object()
+    assert pool.is_quantized_kv_cache
+    with pytest.raises(ValueError, match=r"KV cache of kind MHATokenToKVPool \(torch.uint8\): give another --kv-cache-dtype"):
+        start.row_mover(pool)
 
 
 @pytest.mark.parametrize(("warm", "agrees", "ready"), [(True, True, True), (True, False, False), (False, True, False)])
