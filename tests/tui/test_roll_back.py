@@ -127,3 +127,13 @@ async def test_where_nothing_earlier_is_known_that_is_said(make_app: MakeApp) ->
         await pilot.press("u")
         await until(lambda: "there is no earlier configuration to go back to" in notices(app), "the reason")
         assert not isinstance(app.screen, PlanScreen)
+
+
+async def test_an_end_that_says_itself_that_it_was_rolled_back_is_not_said_to_run_again(make_app: MakeApp) -> None:
+    link = link_with_a_way_back()
+    link.result = replace(BACK, reason="rolled back: the file is as it was, and the engine had not been restarted")
+    async with plan_by_u(make_app, link) as (app, pilot):
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, ApplyScreen) and "✓ confirmed" in app.screen.text, "the end")
+        assert isinstance(app.screen, ApplyScreen)
+        assert "runs again" not in app.screen.text

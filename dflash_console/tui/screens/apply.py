@@ -165,7 +165,7 @@ class ApplyScreen(UnaskedDialog[None]):
         for line in result.lines[-12:]:
             number = f"{line.number:>6} " if line.number is not None else "       "
             text.append(f"{number}{clean_line(line.text)}\n", style=variables.get("quiet", ""))
-        if result.rolled_back:
+        if result.rolled_back and "rolled back" not in result.reason:
             text.append(
                 "✓ rolled back: the previous configuration runs again and is confirmed\n", style=variables.get("success", "")
             )
