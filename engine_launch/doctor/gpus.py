@@ -96,7 +96,8 @@ def check_gpus(text: str, problem: str) -> Check:
     gpus = read_gpus(text)
     lost = [f"{_unreached_name(found)}: {found['why'].strip() or 'no reason given'}" for found in UNREACHED.finditer(text)]
     if not gpus:
-        why = "; ".join(lost) or problem or "nvidia-smi lists none"
+        said = next((line.strip() for line in text.splitlines() if line.strip()), "")
+        why = "; ".join(lost) or problem or (f"nvidia-smi says {said[:200]}" if said else "nvidia-smi lists none")
         advice = _LOST_ADVICE if lost else next((advice for words, advice in NOT_SEEN if words in why), _NO_DRIVER)
         return fail("gpus", f"none to be seen: {why.rstrip('.')}. {advice}")
     kinds = ", ".join(f"{sum(gpu.name == name for gpu in gpus)} × {name}" for name in dict.fromkeys(gpu.name for gpu in gpus))
@@ -155,6 +156,7 @@ def check_health(text: str, problem: str) -> Check:
     if not rows:
         return warn("gpu health", f"not known: {problem or 'nvidia-smi tells nothing of it'}")
     troubles, unknown, grave, counted = [], [], False, False
+    slowed: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for row in rows:
         index, temperature, slow = row[0], row[1], slowdowns(row[2])
         volatile, aggregate = figure(row[3]), figure(row[4])
@@ -170,8 +172,7 @@ def check_health(text: str, problem: str) -> Check:
         if slow is None:
             unknown.append(index)
         if slow:
-            why = f"{', '.join(slow)}, {temperature} °C"
-            troubles.append(f"GPU {index} is slowed down ({why}): check cooling, power and nvidia-smi -q -d PERFORMANCE")
+            slowed.setdefault(slow, []).append((index, temperature))
         if volatile:
             troubles.append(
                 f"GPU {index} has {volatile:.0f} uncorrected ECC errors since the driver was loaded: drain it and reset it"
@@ -180,6 +181,7 @@ def check_health(text: str, problem: str) -> Check:
             troubles.append(
                 f"GPU {index} has had {aggregate:.0f} uncorrected ECC errors in its life: see nvidia-smi -q -d ECC,ROW_REMAPPER"
             )
+    troubles[:0] = [_slowed_words(why, same) for why, same in slowed.items()]
     if troubles:
         return (fail if grave else warn)("gpu health", ". ".join(troubles) + ".")
     # Consumers' GPUs have no ECC memory, and it can be switched off.
@@ -187,6 +189,14 @@ def check_health(text: str, problem: str) -> Check:
     if unknown and len(unknown) < len(rows):
         return warn("gpu health", f"no throttling of the others, {errors}; not known of GPU {', '.join(unknown)}")
     return ok("gpu health", "no throttling" + (" known" if unknown else "") + f", {errors}")
+
+
+def _slowed_words(why: Sequence[str], same: Sequence[tuple[str, str]]) -> str:
+    """GPUs, by number and temperature, that the same reasons slow down."""
+    degrees = sorted({degree for _, temperature in same if (degree := whole(temperature)) is not None})
+    warm = [f"{degrees[0]} to {degrees[-1]} °C" if len(degrees) > 1 else f"{degrees[0]} °C"] if degrees else []
+    named = f"GPU {', '.join(index for index, _ in same)} {'are' if len(same) > 1 else 'is'}"
+    return f"{named} slowed down ({', '.join([*why, *warm])}): check cooling, power and nvidia-smi -q -d PERFORMANCE"
 
 
 def check_xids(text: str, problem: str) -> Check:

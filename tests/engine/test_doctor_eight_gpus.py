@@ -137,7 +137,9 @@ def test_eight_ranks_under_their_server_are_read_on_a_whole_host(tmp_path: Path)
 
 
 def test_on_a_terminal_long_messages_go_on_under_themselves(tmp_path: Path) -> None:
-    host = GpuHost(tmp_path, gpus=EIGHT, health="".join(health(index, "0x48", temperature="94") for index in range(8)))
+    reasons = ("0x08", "0x20", "0x40", "0x80", "0x28", "0x48", "0x60", "0xc0")
+    rows = "".join(health(index, reason, temperature="94") for index, reason in enumerate(reasons))
+    host = GpuHost(tmp_path, gpus=EIGHT, health=rows)
     main, side = pty.openpty()
     environment = {**host.environment(), "COLUMNS": "80"}
     command = [sys.executable, "-m", "engine_launch", "doctor", "--port", "0", "--", "--tp-size", "8"]

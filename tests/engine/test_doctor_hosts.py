@@ -14,7 +14,7 @@ import pytest
 from engine_launch.doctor.backends import check_backends
 from engine_launch.doctor.check import Check, Status
 from engine_launch.doctor.gpu_host import judge
-from engine_launch.doctor.gpus import check_gpus, check_ranks, read_gpus
+from engine_launch.doctor.gpus import check_gpus, check_health, check_ranks, read_gpus
 from engine_launch.doctor.probe import Evidence, Output, command, nvidia_smi
 from engine_launch.doctor.processes import Process, check_processes
 from engine_launch.doctor.visible import check_visible, used, visible
@@ -99,6 +99,22 @@ def evidence(gpus: str, environment: Mapping[str, str], *, problem: str = "", ke
 
 def judged(found: Evidence, words: list[str] | None = None) -> dict[str, Check]:
     return {check.name: check for check in judge(found, read_flags(words or []))}
+
+
+def test_an_answer_that_lists_nothing_is_shown() -> None:
+    check = check_gpus("\nFailed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.95\n", "")
+    assert "nvidia-smi says Failed to initialize NVML: Driver/library version mismatch. The driver was updated" in check.message
+
+
+def test_gpus_that_are_slowed_down_alike_are_one_sentence() -> None:
+    rows = [f"{index}, {80 + index}, 0x0000000000000048, 0, 0\n" for index in range(7)]
+    check = check_health("".join(rows) + "7, [N/A], 0x0000000000000080, 0, 0\n", "")
+    assert check.status is Status.WARN
+    assert check.message == (
+        "GPU 0, 1, 2, 3, 4, 5, 6 are slowed down (hardware slowdown, hardware thermal slowdown, 80 to 86 °C): check cooling, "
+        "power and nvidia-smi -q -d PERFORMANCE. GPU 7 is slowed down (hardware power brake): check cooling, power and "
+        "nvidia-smi -q -d PERFORMANCE."
+    )
 
 
 def test_the_kernels_log_is_read_where_no_gpu_is_seen() -> None:
