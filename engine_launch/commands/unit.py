@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from engine_launch.commands.output import complain, warn
 from engine_launch.commands.serve import split_engine
 from engine_launch.spec.checks import EngineKind, check_embedded
-from engine_launch.spec.flags import FlagError, ParsedFlags, parse_flags
+from engine_launch.spec.flags import FlagError, Kind, ParsedFlags, parse_flags
+from engine_launch.spec.sglang_checks import check_sglang_flags, read_flags
 
 USAGE = """\
 usage: ddtree-launch unit [flags of serve]
@@ -29,16 +30,24 @@ def unit(argv: Sequence[str]) -> int:
         return 0
     try:
         kind, rest = split_engine(argv)
-        parsed = parse_flags(rest)
-        # Flags that only SGLang uses are right in a unit that may start SGLang.
-        warnings = [] if kind is EngineKind.SGLANG else [*parsed.warnings, *check_embedded(parsed)]
-        for warning in warnings:
+        sglang = kind is EngineKind.SGLANG
+        parsed = parse_flags(rest, config_file=sglang)
+        # Flags that only SGLang uses are right in a unit that starts SGLang.
+        for warning in _check_sglang(rest) if sglang else [*parsed.warnings, *check_embedded(parsed)]:
             warn(warning)
         words = launcher_words() + (["--engine", kind.value] if kind is not EngineKind.AUTO else [])
         print(unit_text(words, parsed), end="")
     except FlagError as error:
         return complain(str(error))
     return 0
+
+
+def _check_sglang(argv: Sequence[str]) -> tuple[str, ...]:
+    """Warnings. Raises FlagError for what would keep the unit from starting; models are looked at where it starts."""
+    verdicts = check_sglang_flags(read_flags(argv), None)
+    if verdicts.errors:
+        raise FlagError(verdicts.errors[0])
+    return verdicts.warnings
 
 
 def launcher_words() -> list[str]:
@@ -63,6 +72,8 @@ def unit_text(words: Sequence[str], parsed: ParsedFlags) -> str:
             variable = "DDTREE" + name.removeprefix("-").replace("-", "_").upper()
             keys[variable] = name
             lines.append(f"{name} ${{{variable}}}")
+        elif item.flag.kind is Kind.ANY:
+            lines.append(" ".join([name, *map(quote_word, item.words)]))
         elif isinstance(value, bool) or value == "":
             lines.append(name)
         else:

@@ -58,7 +58,7 @@ def _judge_gpus(
     """NVIDIA's GPUs: ``gpus`` that are listed, those ``seen`` by a server, and those that it will be running on."""
     checks = [check_gpus(evidence.gpus.text, evidence.gpus.problem)]
     narrowed = check_visible(gpus, evidence.environment) if gpus else None
-    ranks = check_ranks(flags, seen)
+    ranks = check_ranks(flags, seen, len(gpus) - len(seen))
     checks += [check for check in (narrowed, ranks) if check is not None]
     if running_on:
         checks.append(check_gpu_memory(running_on))

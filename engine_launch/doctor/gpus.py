@@ -108,8 +108,13 @@ def check_gpus(text: str, problem: str) -> Check:
     return warn("gpus", f"{said}; but {problem}") if problem else ok("gpus", said)
 
 
-def check_ranks(flags: Mapping[str, str], gpus: Sequence[Gpu]) -> Check | None:
-    """Whether there is a GPU for each rank that the flags ask for; ``None`` for flags of a server with one."""
+def check_ranks(flags: Mapping[str, str], gpus: Sequence[Gpu], hidden: int = 0) -> Check | None:
+    """Whether there is a GPU for each rank that the flags ask for; ``None`` for flags of a server with one.
+
+    Args:
+        gpus: those that a server sees.
+        hidden: how many are listed beside them.
+    """
     below = [f"{name} {value}" for name in RANK_FLAGS if (value := number(flags, name)) is not None and value < 1]
     if below:
         return fail("ranks", f"{', '.join(below)}: at least 1 is needed")
@@ -119,8 +124,13 @@ def check_ranks(flags: Mapping[str, str], gpus: Sequence[Gpu]) -> Check | None:
     needed = first + (asked - 1) * (number(flags, "--gpu-id-step") or 1) + 1
     if needed > len(gpus):
         lists = "none that fell off the bus is listed until the host was restarted"
+        if hidden:
+            lists = f"CUDA_VISIBLE_DEVICES hides {hidden} more"
         begin = f", beginning with the one numbered {first}" if first else ""
-        return fail("ranks", f"the flags ask for {asked} GPUs on this host{begin}, and {len(gpus)} are listed ({lists})")
+        return fail(
+            "ranks",
+            f"the flags ask for {asked} GPUs on this host{begin}, and {len(gpus)} are {'seen' if hidden else 'listed'} ({lists})",
+        )
     return ok("ranks", f"{asked} of {len(gpus)} GPUs")
 
 

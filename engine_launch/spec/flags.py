@@ -205,7 +205,7 @@ HONOURED: tuple[Flag, ...] = (
 def _unused(name: str) -> Flag:
     kind = Kind.SWITCH if name in sglang_flags.SWITCHES else Kind.ANY
     aliases = tuple(f"--{alias}" for alias, target in sglang_flags.ALIASES.items() if target == name)
-    return Flag(f"--{name}", kind, Use.NONE, aliases=aliases)
+    return Flag(f"--{name}", kind, Use.NONE, aliases=aliases, secret=name == "ssl-keyfile-password")
 
 
 PLUGIN_ONLY: tuple[Flag, ...] = (
@@ -224,6 +224,7 @@ CATALOGUE: tuple[Flag, ...] = (
 )
 """Every flag that the launcher knows."""
 
+_CONFIG = Flag(CONFIG_FILE, Kind.TEXT, Use.NONE)
 BY_SPELLING: Mapping[str, Flag] = MappingProxyType({s: flag for flag in CATALOGUE for s in flag.spellings})
 """Any accepted full spelling → its flag."""
 
@@ -236,6 +237,8 @@ class GivenFlag:
     spelling: str
     """As the user wrote it, prefix or alias included."""
     value: FlagValue
+    words: tuple[str, ...] = ()
+    """The value's words one by one, where a flag takes any number of them."""
 
 
 @dataclass(frozen=True)
@@ -292,10 +295,13 @@ def nearest(spelling: str) -> str:
     return (holding or difflib.get_close_matches(spelling, list(BY_SPELLING), n=1, cutoff=0.0))[0]
 
 
-def parse_flags(argv: Sequence[str]) -> ParsedFlags:
+def parse_flags(argv: Sequence[str], config_file: bool = False) -> ParsedFlags:
     """Read the words after ``serve``.
 
     ``--flag value`` and ``--flag=value`` are the same; a repeated flag counts with its last value; nothing is positional.
+
+    Args:
+        config_file: whether they are for an engine that reads a file of more flags.
 
     Raises:
         FlagError: an unknown or ambiguous flag, a missing or malformed value, or a word that belongs to no flag.
@@ -309,13 +315,14 @@ def parse_flags(argv: Sequence[str]) -> ParsedFlags:
         if not word.startswith("--"):
             raise FlagError(f"{word!r} belongs to no flag: every argument is written --flag VALUE.")
         spelling, equals, attached = word.partition("=")
-        flag = resolve(spelling)
+        flag = _CONFIG if config_file and spelling == CONFIG_FILE else resolve(spelling)
+        words: list[str] = []
         if flag.kind is Kind.SWITCH:
             if equals:
                 raise FlagError(f"{spelling} takes no value, but {attached!r} was given.")
             value: FlagValue = True
         elif flag.kind is Kind.ANY:
-            words = [attached] if equals else []
+            words = [attached] if equals else words
             while not equals and position < len(argv) and not argv[position].startswith("--"):
                 words.append(argv[position])
                 position += 1
@@ -334,7 +341,7 @@ def parse_flags(argv: Sequence[str]) -> ParsedFlags:
         if flag.use is Use.NONE and not earlier:
             whose = "SGLang" if flag.sglang else "DDTREE inside SGLang"
             warnings.append(f"{spelling} is a flag of {whose} that the embedded engine has no use for; it is ignored.")
-        given.append(GivenFlag(flag, spelling, value))
+        given.append(GivenFlag(flag, spelling, value, tuple(words)))
     return ParsedFlags(tuple(given), tuple(warnings))
 
 

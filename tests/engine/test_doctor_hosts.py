@@ -227,7 +227,9 @@ def test_what_is_foretold_is_foretold_of_the_gpus_that_the_server_runs_on(tmp_pa
     assert found["gpu memory"].status is Status.OK
     assert judged(evidence(busy, {}), [*words, "--base-gpu-id", "1"])["gpu memory"].status is Status.OK
     assert judged(evidence(busy, {}))["gpu memory"].status is Status.WARN
-    assert judged(evidence(busy, others), [*words, "--tp", "3"])["ranks"].status is Status.FAIL
+    ranks = judged(evidence(busy, others), [*words, "--tp", "3"])["ranks"]
+    assert ranks.status is Status.FAIL
+    assert "and 2 are seen (CUDA_VISIBLE_DEVICES hides 6 more)" in ranks.message
 
 
 @pytest.mark.parametrize(
