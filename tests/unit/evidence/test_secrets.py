@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 
@@ -121,6 +122,60 @@ def test_a_long_line_of_programs_takes_no_long_time(piece: str) -> None:
     begun = time.process_time()
     mask_text(piece * 20_000)
     assert time.process_time() - begun < 3.0
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "--api-key 'x",
+        '--api-key "x\\" ',
+        "--api-key=$(",
+        "api_key=[",
+        'api_key=\\"',
+        "--api-key\\\n",
+        "--api-key a'",
+        "\x1b[1mapi_key\x1b[0m=",
+    ],
+)
+def test_a_long_line_of_keys_takes_no_long_time(piece: str) -> None:
+    for text in (piece * 20_000, piece + "x" * 400_000, piece + "\\'" * 200_000):
+        begun = time.process_time()
+        mask_text(text)
+        assert time.process_time() - begun < 3.0
+
+
+HARD = "Q,;)'\"}]x\\yZ"
+"""A key with everything in it that ends a value somewhere."""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"--api-key {shlex.quote(HARD)} --port 1",
+        f"bash -c {shlex.quote('run --api-key ' + shlex.quote('Q,;)Z') + ' --port 1')}",
+        "--api-key Q,;)}]Z --port 1",
+        f"api_key={HARD!r}, port=1",
+        json.dumps({"api_key": HARD, "port": 1}),
+        json.dumps(json.dumps({"api_key": "Q,;)Z", "port": 1})),
+        "api_keys=['QaZ', 'QbZ'], port=1",
+        "-  --api-key\\\n-    QaZ \\\n+  --api-key\\\n+    QbZ \\\n   --port 1",
+        "--api-key=''QaZ --port 1",
+        "--api-key=$'QaZ' --port 1",
+        '--api-key "$KEY"QaZ --port 1',
+        "--api-key Qa\\ bZ --port 1",
+        "\x1b[36mapi_key\x1b[0m=\x1b[32m'QaZ'\x1b[0m port=1",
+        "clientSecret: QaZ port=1",
+        "GITHUB_PAT=QaZ SMTP_PASS=QbZ signing_key=QcZ port=1",
+        "https://s3/x?X-Amz-Signature=QaZ&port=1",
+        "Cookie: QaZ; port=1",
+    ],
+)
+def test_a_key_is_masked_whole_however_it_is_written(line: str) -> None:
+    shown = mask_text(line)
+    assert MASK in shown
+    assert "Z" not in shown
+    assert "port" in shown
+    assert mask_text(shown) == shown
 
 
 @given(st.text(max_size=80))
