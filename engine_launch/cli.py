@@ -44,6 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output (head, less) has gone; Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        # The machine's fault and no bug: rights, a full disk, a file that went away.
+        if os.environ.get(TRACEBACK_VARIABLE):
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        return complain(f"{where}{error.strerror or error}.", code=1)
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE):
             raise

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine_launch.local_paths import is_file, is_folder, unreachable
 from engine_launch.spec.drafter_check import Shapes
 from engine_launch.spec.drafter_config import DrafterConfig, DrafterConfigError, load_drafter_config
 
@@ -37,7 +38,10 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     Raises:
         CheckpointError: a file is missing, cut short, or not what its name says.
     """
-    if not folder.is_dir():
+    if not is_folder(folder):
+        problem = unreachable(folder)
+        if problem:
+            raise CheckpointError(f"the drafter's folder {folder} cannot be looked at: {problem}.")
         if folder.exists():
             raise CheckpointError(f"{folder} is a file: name the folder that holds the drafter's config.json.")
         raise CheckpointError(f"the drafter's folder {folder} does not exist.")
@@ -74,7 +78,7 @@ def _loaded(folder: Path) -> list[Path]:
     one, whatever else lies beside them; without it all, but for Mistral's second form of the same weights."""
     files = sorted(folder.glob("*.safetensors"))
     index = folder / f"{WEIGHTS_FILE}.index.json"
-    if files and index.is_file():
+    if files and is_file(index):
         return sorted(folder / name for name in _indexed(index))
     if [file.name for file in files] == ["consolidated.safetensors", WEIGHTS_FILE]:
         return files[1:]

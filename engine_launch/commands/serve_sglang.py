@@ -22,7 +22,7 @@ from engine_launch.commands.output import warn
 from engine_launch.doctor.check import Status
 from engine_launch.doctor.command_line import check_config_file, check_folders
 from engine_launch.doctor.software import PLUGIN, PLUGIN_TARGET, RESTRICTING_VARIABLE, kept_out
-from engine_launch.local_paths import expanded
+from engine_launch.local_paths import expanded, is_folder
 from engine_launch.sglang_plugin.gate import TESTED_VERSION
 from engine_launch.spec.drafter_check import Severity, Shapes, TargetShape, capture_problem, check_drafter, ranks_problem
 from engine_launch.spec.drafter_config import DrafterConfigError, load_drafter_config
@@ -97,7 +97,7 @@ def _check_plugin(flags: Mapping[str, str]) -> list[str]:
 def _folder(path: str) -> Path | None:
     """A local checkpoint; a name on a model hub is left to SGLang."""
     folder = expanded(path)
-    return folder if path and folder.is_dir() else None
+    return folder if path and is_folder(folder) else None
 
 
 def _block(folder: Path) -> int | None:

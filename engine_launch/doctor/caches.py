@@ -62,7 +62,7 @@ def check_caches(
 
 
 def _existing(path: Path) -> Path:
-    return next((one for one in (path, *path.parents) if one.exists()), Path("/"))
+    return next((one for one in (path, *path.parents) if os.path.exists(one)), Path("/"))
 
 
 def _user() -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from engine_launch.doctor.check import Check, fail, ok, warn
-from engine_launch.local_paths import expanded
+from engine_launch.local_paths import expanded, is_file, unreachable
 from engine_launch.spec.flags import CONFIG_FILE, FlagError, resolve
 
 FOLDERS = {
@@ -105,7 +105,7 @@ def _may_hold(flag: str, folder: Path, flags: Mapping[str, str]) -> bool:
     """Whether a folder may be what ``flag`` names: a tokenizer needs no configuration of a model, Mistral's own form has another
     file for it, and it may be given apart."""
     apart = flag == "--tokenizer-path" or "--decrypted-config-file" in flags
-    return apart or any((folder / name).is_file() for name in ("config.json", "params.json"))
+    return apart or any(is_file(folder / name) for name in ("config.json", "params.json"))
 
 
 def check_folders(flags: Mapping[str, str], sglang: bool = False) -> list[Check]:
@@ -122,6 +122,8 @@ def check_folders(flags: Mapping[str, str], sglang: bool = False) -> list[Check]
         path = expanded(value)
         if sglang and value.startswith("~"):
             checks.append(fail(name, f"{flag} {value}: {UNEXPANDED}"))
+        elif problem := unreachable(path):
+            checks.append(fail(name, f"{flag} {value}: cannot be looked at by this user: {problem}."))
         elif not path.exists():
             checks.append(
                 fail(name, f"{flag} {value}: there is no such folder on this machine. A model on a hub is named ORG/NAME.")

@@ -13,6 +13,7 @@ from engine_launch.commands.checkpoint import CheckpointError, read_checkpoint
 from engine_launch.commands.drafter import DEFAULT_TARGET
 from engine_launch.doctor.check import Check, Status
 from engine_launch.embedded.options import PACKAGED_DRAFTER
+from engine_launch.local_paths import is_file, unreachable
 from engine_launch.spec.drafter_check import Severity, check_drafter
 from engine_launch.spec.installing import install_command
 from engine_launch.versions import version_of
@@ -77,7 +78,7 @@ def check_cache() -> Check:
     from engine_launch.embedded.model_files import cache_folder
 
     folder = cache_folder()
-    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    nearest = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     writable = os.access(nearest, os.W_OK)
     return Check("cache", Status.OK if writable else Status.FAIL, f"{folder}{'' if writable else ' cannot be written'}")
 
@@ -86,9 +87,14 @@ def check_model() -> Check:
     from engine_launch.embedded.model_files import DEFAULT_MODEL, default_model_path, sha256_of
 
     path = default_model_path()
-    if not path.is_file():
-        return Check("model", Status.WARN, f"not at {path}: run `ddtree-launch model get`")
-    if sha256_of(path) != DEFAULT_MODEL.sha256:
+    if not is_file(path):
+        why = unreachable(path)
+        return Check("model", Status.WARN, f"not at {path}{f' ({why})' if why else ''}: run `ddtree-launch model get`")
+    try:
+        found = sha256_of(path)
+    except OSError as error:
+        return Check("model", Status.FAIL, f"{path} cannot be read: {error.strerror or error}")
+    if found != DEFAULT_MODEL.sha256:
         return Check("model", Status.FAIL, f"{path} has the wrong SHA-256: delete it and run `ddtree-launch model get`")
     return Check("model", Status.OK, f"{path} (SHA-256 as expected)")
 

@@ -16,7 +16,7 @@ from engine_launch.doctor.probe import Evidence, read_host
 from engine_launch.doctor.processes import check_processes
 from engine_launch.doctor.software import check_names, check_plugin, check_sglang, check_triple
 from engine_launch.doctor.visible import check_visible, used, visible
-from engine_launch.local_paths import expanded
+from engine_launch.local_paths import expanded, is_folder
 from engine_launch.spec.drafter_check import Severity, capture_problem, check_drafter, ranks_problem, taps
 from engine_launch.spec.drafter_config import DrafterConfigError, load_drafter_config
 from engine_launch.spec.sglang_checks import asked_algorithm, block_given, check_sglang_flags, number
@@ -86,7 +86,7 @@ def check_flags(flags: Mapping[str, str], words: Sequence[str] = (), *, sglang: 
     if drafter and not any(check.name == FOLDERS["--speculative-draft-model-path"] for check in checks):
         folder = expanded(drafter)
         try:
-            if folder.is_dir():
+            if is_folder(folder):
                 config, shapes = load_drafter_config(folder), drafter_shapes(flags, folder)
         except DrafterConfigError as error:
             checks.append(fail("flags drafter", f"{error}."))

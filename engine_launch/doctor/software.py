@@ -106,7 +106,10 @@ def check_triple(driver: str, torch: str | None, torch_cuda: str, nvcc: str, nvc
         return fail("cuda", f"torch {torch} is built without CUDA: install the CUDA build that SGLang asks for")
     release = _release(nvcc)
     said = f"driver {driver or 'unknown'}, torch {torch} for CUDA {torch_cuda}, nvcc {release or 'none'}"
-    major = int(torch_cuda.split(".")[0])
+    built_for = _pair(f"{torch_cuda}.0")
+    if built_for is None:
+        return warn("cuda", f"{said}; the CUDA that torch was built for is not understood")
+    major = built_for[0]
     needed = next(((text, least) for number, text, least in DRIVER_FOR_CUDA if number == major), None)
     have = _pair(driver)
     if needed and have and have < needed[1]:

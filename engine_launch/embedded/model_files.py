@@ -22,7 +22,7 @@ import platformdirs
 
 from engine_launch.embedded.api import EngineError
 from engine_launch.embedded.target_config import TargetConfig
-from engine_launch.local_paths import expanded
+from engine_launch.local_paths import expanded, is_file, is_folder, unreachable
 
 CACHE_VARIABLE = "DDTREE_CACHE_DIR"
 CACHE_FORMAT = 1
@@ -126,18 +126,19 @@ def resolve_model(path: Path | None) -> Path:
     Raises:
         EngineError: there is no such file; the sentence says how to get the default one.
     """
-    named_default = path is not None and not path.exists() and path.name.lower() == DEFAULT_MODEL.display_name.lower()
+    named_default = path is not None and not os.path.exists(path) and path.name.lower() == DEFAULT_MODEL.display_name.lower()
     if path is None or named_default:
         path = default_model_path()
-        if not path.is_file():
+        if not is_file(path):
             raise EngineError(f"the default model is not at {path}: run `ddtree-launch model get`")
-    if path.is_dir():
+    if is_folder(path):
         files = sorted(path.glob("*.gguf"))
         if len(files) != 1:
             raise EngineError(f"{path} holds {len(files)} GGUF files; name one of them")
         path = files[0]
-    if not path.is_file():
-        raise EngineError(f"the model file {path} does not exist")
+    if not is_file(path):
+        why = unreachable(path)
+        raise EngineError(f"the model file {path} {f'cannot be looked at: {why}' if why else 'does not exist'}")
     return path
 
 
