@@ -64,7 +64,7 @@ class _Figures:
         # The second name is that of releases before the first came.
         for name in ("spec_correct_drafts_histogram", "spec_accept_histogram"):
             counts = meta.get(name)
-            if isinstance(counts, list) and all(isinstance(count, int) for count in counts):
+            if isinstance(counts, list) and all(_int(count, None) is not None for count in counts):
                 self.histogram = tuple(counts)
                 break
         reason = meta.get("finish_reason")
@@ -141,7 +141,8 @@ class GenerateReader:
             self._figures.take_meta_info(meta)
         after = self._figures.completion_tokens or 0
         new_ids = self._take_ids(event.get("output_ids"), after)
-        tokens = after - before if after else len(new_ids)
+        # A count that goes back (a request that was retracted) brings nothing.
+        tokens = max(0, after - before) if after else len(new_ids)
         text = self._take_text(event.get("text"), ended=self._figures.finish_reason is not None)
         if tokens <= 0 and not text:
             return None
@@ -151,7 +152,8 @@ class GenerateReader:
     def _take_ids(self, ids: object, completion_tokens: int) -> tuple[int, ...]:
         if not isinstance(ids, list):
             return ()
-        self._incremental = len(ids) != completion_tokens and len(self._ids) + len(ids) == completion_tokens
+        grown = len(self._ids) + len(ids) == completion_tokens != len(ids)
+        self._incremental = self._incremental or grown
         # Of a cumulative list only the end is looked at: a long answer brings thousands of ever longer ones.
         new = ids if self._incremental else ids[len(self._ids) :]
         if not all(isinstance(token, int) for token in new):
@@ -160,8 +162,13 @@ class GenerateReader:
         return tuple(new)
 
     def _take_text(self, text: object, *, ended: bool) -> str:
-        if not isinstance(text, str):
+        if not isinstance(text, str) or (not text and not self._ids):
             return ""
+        before = self._text.rstrip(_UNFINISHED)
+        # A text that was cut at a stop word is a beginning of the one before.
+        if not self._ids and not text.startswith(before) and not before.startswith(text):
+            # Older releases give no ids: what does not begin as the text so far goes on where that ended.
+            self._incremental = True
         self._text = self._text + text if self._incremental else text
         # A character whose last bytes are still to come is held back: it will read differently in the next event.
         end = len(self._text) if ended else len(self._text.rstrip(_UNFINISHED))
@@ -182,25 +189,33 @@ class ChatReader:
     _reasoning: list[str] = field(default_factory=list)
     _figures: _Figures = field(default_factory=_Figures)
     _arrivals: _Arrivals = field(default_factory=_Arrivals)
+    _uncounted: bool = False
+    """A chunk brought something and no count: what a later count grew by is not one chunk's."""
+    _held: int = 0
+    """Tokens that an event without any text counted already: they come with the next one."""
 
     def feed(self, data: str, at: float) -> Chunk | None:
         event = _event(data, self._figures)
         if event is None:
             return None
-        choices = event.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+        choice = _choice(event.get("choices"))
         tokens = self._take_usage(event.get("usage"), continuous=bool(choice))
         for holder in (event, choice):
             meta = holder.get("meta_info")
             if isinstance(meta, dict):
                 self._figures.take_meta_info(meta)
-        if isinstance(choice.get("finish_reason"), str):
-            self._figures.finish_reason = choice["finish_reason"]
+        self._figures.finish_reason = _string(choice.get("finish_reason")) or self._figures.finish_reason
         delta = choice.get("delta")
         delta = delta if isinstance(delta, dict) else {}
-        text, reasoning = _string(delta.get("content")), _string(delta.get("reasoning_content"))
-        if not (text or reasoning or delta.get("tool_calls") or tokens):
+        text, reasoning = _content(delta.get("content")), _content(delta.get("reasoning_content") or delta.get("reasoning"))
+        brought = bool(text or reasoning or delta.get("tool_calls"))
+        if not brought and (not tokens or "role" in delta):
+            # Whoever is about to speak is no answer yet, whatever is counted with it.
+            self._held += tokens or 0
             return None
+        self._uncounted = self._uncounted or tokens is None
+        if tokens is not None:
+            tokens, self._held = tokens + self._held, 0
         self._text.append(text)
         self._reasoning.append(reasoning)
         first = self._arrivals.note(at, tokens)
@@ -218,7 +233,7 @@ class ChatReader:
         cached = details.get("cached_tokens") if isinstance(details, dict) else None
         self._figures.take_meta_info({**usage, "cached_tokens": cached})
         after = self._figures.completion_tokens
-        return max(0, after - before) if continuous and after is not None else None
+        return max(0, after - before) if continuous and after is not None and not self._uncounted else None
 
     def record(self, total_s: float, error: str | None = None) -> RequestRecord:
         return _record(
@@ -230,6 +245,19 @@ class ChatReader:
             text="".join(self._text),
             reasoning_text="".join(self._reasoning),
         )
+
+
+def _choice(choices: object) -> Mapping[str, object]:
+    """The one answer that was asked for."""
+    found = choices if isinstance(choices, list) else []
+    return next((choice for choice in found if isinstance(choice, dict) and choice.get("index", 0) == 0), {})
+
+
+def _content(value: object) -> str:
+    """A text, or the texts of OpenAI's list of parts."""
+    if isinstance(value, list):
+        return "".join(_string(part.get("text")) for part in value if isinstance(part, dict))
+    return _string(value)
 
 
 def error_message(body: object) -> str | None:
@@ -303,7 +331,8 @@ def _record(
 
 
 def _int(value: object, otherwise: int | None) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+    """A count; it cannot be below zero."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else otherwise
 
 
 def _float(value: object, otherwise: float | None) -> float | None:

@@ -234,3 +234,53 @@ class TestErrors:
             reader = reader_for(endpoint, 0)
             reader.feed(json.dumps(value), 0.1)
             reader.record(1.0)
+
+
+def folded(endpoint: Endpoint, *events: object) -> tuple[list[Chunk], RequestRecord]:
+    reader = reader_for(endpoint, 0)
+    chunks = [reader.feed(json.dumps(event), 0.1 * (number + 1)) for number, event in enumerate(events)]
+    return [chunk for chunk in chunks if chunk is not None], reader.record(1.0)
+
+
+def delta(usage: int | None = None, **fields: object) -> dict[str, object]:
+    counted = {"usage": {"completion_tokens": usage}} if usage is not None else {}
+    return {"choices": [{"index": 0, "delta": fields}], **counted}
+
+
+class TestOtherDialects:
+    def test_a_count_that_begins_late_is_the_answers_and_no_one_chunks(self) -> None:
+        chunks, record = folded(Endpoint.CHAT, delta(content="a"), delta(content=" b"), delta(9, content="!"), delta(9))
+        assert [chunk.tokens for chunk in chunks] == [None, None, None]
+        assert (record.completion_tokens, record.chunks) == (9, 3)
+
+    def test_an_event_of_the_role_alone_sets_no_ttft_and_its_count_comes_with_the_next(self) -> None:
+        chunks, record = folded(Endpoint.CHAT, delta(1, role="assistant", content=""), delta(4, content="a b c d"))
+        assert [(chunk.tokens, chunk.first) for chunk in chunks] == [(4, True)]
+        assert record.ttft_s == pytest.approx(0.2)
+
+    def test_only_the_first_of_several_answers_is_read(self) -> None:
+        other = {"choices": [{"index": 1, "delta": {"content": "other"}}, {"index": 0, "delta": {"content": "mine"}}]}
+        assert folded(Endpoint.CHAT, {"choices": other["choices"][:1]}, other)[1].text == "mine"
+
+    def test_reasoning_under_its_other_name_and_content_in_parts_are_read(self) -> None:
+        parts = [{"type": "text", "text": "an"}, {"type": "text", "text": "swer"}]
+        chunks, record = folded(Endpoint.CHAT, delta(role="assistant", reasoning="think"), delta(content=parts))
+        assert (record.reasoning_text, record.text, chunks[0].reasoning) == ("think", "answer", True)
+
+    def test_increments_without_ids_are_put_together(self) -> None:
+        texts = ("The qu", "ick fox", " jumps", "")
+        events = [{"text": text, "meta_info": {"completion_tokens": number + 1}} for number, text in enumerate(texts)]
+        chunks, record = folded(Endpoint.GENERATE, *events)
+        assert record.text == "".join(chunk.text for chunk in chunks) == "The quick fox jumps"
+
+    def test_a_text_that_is_cut_at_a_stop_word_is_not_given_twice(self) -> None:
+        events = [{"text": text, "meta_info": {"completion_tokens": 3}} for text in ("yes", "yes EN", "yes")]
+        assert folded(Endpoint.GENERATE, *events)[1].text == "yes"
+
+    def test_counts_below_zero_and_those_that_go_back_bring_nothing(self) -> None:
+        _, record = folded(Endpoint.CHAT, delta(5, content="a"), delta(3, content="b"), delta(-4, content="c"))
+        assert record.completion_tokens == 3
+        retracted = [{"text": "a" * n, "meta_info": {"completion_tokens": n, "spec_accept_histogram": [1, -3]}} for n in (5, 4)]
+        chunks, record = folded(Endpoint.GENERATE, *retracted)
+        assert [chunk.tokens for chunk in chunks] == [5]
+        assert record.accept_histogram == ()
