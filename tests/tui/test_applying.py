@@ -15,6 +15,7 @@ from dflash_console.tui.app import ConsoleApp
 from dflash_console.tui.link import Control
 from dflash_console.tui.screens.apply import ApplyScreen
 from dflash_console.tui.screens.confirm import ConfirmScreen
+from dflash_console.tui.screens.dialog import ScrollText
 from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.screens.unfinished import UnfinishedScreen
 
@@ -111,6 +112,25 @@ async def test_stages_appear_as_they_happen_and_the_end_is_said(make_app: MakeAp
         link.hold.set()
         await until(lambda: "✓ confirmed" in app.screen.text, "the verdict")  # type: ignore[attr-defined]
         assert app.model.busy == ""
+
+
+async def test_in_a_small_terminal_the_newest_stage_and_the_verdict_are_in_sight(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    link.stages = tuple(stage(f"stage {number}", StageStatus.DONE, "of this start " * 12) for number in range(8))
+    link.result = DONE
+    link.hold.clear()
+    app = make_app(link)
+    async with running(app, size=(80, 24)) as pilot:
+        await apply_budget(pilot, app)
+        stages = app.screen.query_one("#stages", ScrollText)
+        await until(lambda: "stage 7" in stages.text, "the stages")
+        await until(lambda: stages.max_scroll_y > 0 and stages.scroll_y == stages.max_scroll_y, "the newest stage in sight")
+        await pilot.press("home")
+        await until(lambda: stages.scroll_y == 0, "the first stage again")
+        link.hold.set()
+        await until(lambda: "✓ confirmed" in str(app.screen.query_one("#apply-head", Static).render()), "the verdict on top")
+        await pilot.pause()
+        assert stages.scroll_y == 0, "whoever scrolled is left where he is"
 
 
 async def test_what_shows_that_a_stage_is_done_stands_in_a_column_of_its_own(make_app: MakeApp) -> None:

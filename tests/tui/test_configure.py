@@ -6,6 +6,7 @@ import pytest
 from textual.widgets import Static
 
 from dflash_console.evidence.secrets import MASK
+from dflash_console.tui.screens.dialog import ScrollText
 from dflash_console.tui.screens.profiles import ProfilesScreen
 from dflash_console.tui.widgets.field import LeavingInput
 from dflash_console.tui.widgets.key_line import KeyLine
@@ -146,6 +147,22 @@ async def test_what_is_typed_first_takes_the_old_values_place(make_app: MakeApp)
     async with running(app) as pilot:
         await pilot.press("2", "down", "down", "down", "down", "enter", *"auto", "enter")
         assert app.model.change.values == {"tree_budget": "auto"}
+
+
+async def test_a_small_terminal_explains_the_whole_setting_until_something_is_edited(make_app: MakeApp) -> None:
+    app = make_app(RecordedLink(state()))
+    async with running(app, size=(80, 24)) as pilot:
+        await pilot.press("2", "down", "down", "down", "down")
+        explained = app.query_one("#findings", ScrollText)
+        await until(lambda: "--speculative-ddtree-budget" in explained.text, "the setting's words")
+        await pilot.pause()
+        assert (explained.border_title, explained.max_scroll_y) == ("What it is", 0)
+        assert not app.query_one("#configure-right").display
+        await pilot.press("plus")
+        await until(lambda: app.query_one("#configure-right").display, "what would be written")
+        assert explained.border_title == "Before you apply"
+        await pilot.press("delete")
+        await until(lambda: not app.query_one("#configure-right").display, "the words again")
 
 
 @pytest.mark.parametrize("rows_down", [4, 6, 12])

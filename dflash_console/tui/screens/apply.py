@@ -19,7 +19,7 @@ from .pane import app_of
 from .unasked import UnaskedDialog
 
 if TYPE_CHECKING:
-    from ...apply.records import Stage
+    from ...apply.records import ApplyResult, Stage
     from ..course import Course
 
 LONG_EVIDENCE = 200
@@ -54,7 +54,10 @@ class ApplyScreen(UnaskedDialog[None]):
 
     def compose_body(self) -> ComposeResult:
         yield Static("", markup=False, id="apply-head")
-        yield ScrollText(Text(), id="stages")
+        stages = ScrollText(Text(), id="stages")
+        # What is newest stays in sight until somebody scrolls.
+        stages.anchor()
+        yield stages
 
     def on_mount(self) -> None:
         if not self.course.over:
@@ -102,6 +105,10 @@ class ApplyScreen(UnaskedDialog[None]):
         if course.over:
             taken = course.result.seconds if course.result is not None else course.seconds
             line.append(f" · took {formats.short_seconds(taken)}")
+            if course.result is not None:
+                # The end of a long report may be out of sight; its verdict never is.
+                line.append("   ").append_text(self._verdict(course.result))
+                line.append(" · rolled back" if course.result.rolled_back and not course.result.good else "")
             return line
         line.append(f" · {formats.duration(course.seconds)}")
         if course.left_s is not None:
@@ -152,14 +159,19 @@ class ApplyScreen(UnaskedDialog[None]):
         lines = wrapped(said, width, first=" " * begun, rest=" " * indent)
         return "\n".join(lines)[begun:]
 
+    def _verdict(self, result: ApplyResult) -> Text:
+        """How it ended, in a few words."""
+        tone = "success" if result.good else "warning" if result.verdict.name == "UNKNOWN" else "error"
+        colour = self.app.theme_variables.get(tone, "")
+        # A piece with a style of its own: what is put behind it keeps its own.
+        return Text().append(f"{'✓' if result.good else '✗'} {result.verdict.value}", style=f"bold {colour}")
+
     def _end(self) -> Text:
         variables = self.app.theme_variables
         result = self.course.result
         if result is None:
             return Text().append(f"✗ {self.course.sentence}", style=f"bold {variables.get('error', '')}")
-        tone = "success" if result.good else "warning" if result.verdict.name == "UNKNOWN" else "error"
-        text = Text()
-        text.append(f"{'✓' if result.good else '✗'} {result.verdict.value}", style=f"bold {variables.get(tone, '')}")
+        text = self._verdict(result)
         if result.reason:
             text.append(f"\n{result.reason}\n", style="")
         for line in result.lines[-12:]:

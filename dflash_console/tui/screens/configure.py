@@ -63,7 +63,6 @@ class ConfigurePane(Pane):
             with Vertical(id="configure-left"):
                 yield KnobTable(id="knobs")
                 findings = ScrollText(Text(), id="findings")
-                findings.border_title = "Before you apply"
                 findings.add_class("framed")
                 yield findings
             with Vertical(id="configure-right"):
@@ -81,6 +80,7 @@ class ConfigurePane(Pane):
 
     def on_mount(self) -> None:
         self._timer = self.set_timer(PREVIEW_DELAY, self._preview, pause=True)
+        self._mark_idle(True)
         self._idle_texts()
 
     # Showing
@@ -89,6 +89,7 @@ class ConfigurePane(Pane):
         if model.state is None:
             return
         self.query_one(KnobTable).show_rows(knob_rows(model.state, model.change))
+        self._mark_idle(not model.change)
         if not model.change:
             self._text("findings", self._help_text())
         elif self._planned_for is None:
@@ -103,6 +104,11 @@ class ConfigurePane(Pane):
         else:
             self._planned_for = None
             self._idle_texts()
+
+    def _mark_idle(self, idle: bool) -> None:
+        """While nothing is edited, a small terminal leaves out the panels that would say so, and explains the setting there."""
+        self.set_class(idle, "-idle")
+        self.query_one("#findings", ScrollText).border_title = "What it is" if idle else "Before you apply"
 
     def _idle_texts(self) -> None:
         quiet = self.app.theme_variables.get("quiet", "")
