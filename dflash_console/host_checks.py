@@ -32,7 +32,8 @@ def check_service(state: HostState) -> Check:
         return Check("service", CheckStatus.OK, f"{state.unit} is running, pid {service.main_pid}")
     if service.state is RunState.FAILED:
         advice = "ddtree-console logs --this-start shows why"
-        return Check("service", CheckStatus.FAILED, f"{state.unit} failed ({service.result or 'no result'}){detail}; {advice}")
+        result = f" ({service.result or 'no result'})" if service.result != "success" else ""
+        return Check("service", CheckStatus.FAILED, f"{state.unit} failed{result}{detail}; {advice}")
     if service.state is RunState.MISSING:
         return Check("service", CheckStatus.FAILED, f"there is no {state.unit}{detail}")
     return Check("service", CheckStatus.OK, f"{state.unit} is {service.state.value}{detail}")
@@ -59,23 +60,41 @@ def check_server(state: HostState) -> Check:
         said = f"{state.stranger.value.sentence}; end it, or give {state.unit} another port (flag:--port)"
         return Check("server", CheckStatus.FAILED if port_verdict(state) is Verdict.DRIFT else CheckStatus.WARNING, said)
     if not _running(state):
-        return Check("server", CheckStatus.OK, "not running, so nothing to ask")
+        return Check("server", CheckStatus.OK, _not_asked(state))
     if state.server is None:
-        why = (
-            "it said that it was ready, and does not answer: it hangs, or is very busy"
-            if state.said_ready
-            else "it is still loading"
-        )
-        return Check("server", CheckStatus.FAILED, state.problems.get("server", why))
+        return _no_report(state)
     return Check("server", CheckStatus.OK, f"{state.server.value.engine_name} answers")
+
+
+def _not_asked(state: HostState) -> str:
+    run = state.service.value.state if state.service is not None else RunState.UNKNOWN
+    moving = run in (RunState.STARTING, RunState.STOPPING)
+    return f"it is just {run.value}, so nothing was asked" if moving else "not running, so nothing to ask"
+
+
+def _no_report(state: HostState) -> Check:
+    """An engine whose process runs and of which there is no report: loading is no fault, silence after that is one."""
+    why = state.problems.get("server", "")
+    if state.silent or (why and state.been_ready):
+        silence = "it said that it was ready, and does not answer: it hangs, or is very busy"
+        return Check("server", CheckStatus.FAILED, why or silence)
+    if state.said_ready:
+        said = "it said that it was ready, and has not answered yet"
+    elif "log" in state.problems:
+        said = f"it does not answer, and whether it is still loading is not known: {state.problems['log']}"
+    elif state.log is not None and state.log.value.phases:
+        said = f"it does not answer yet: it is still loading ({list(state.log.value.phases)[-1].value})"
+    else:
+        said = "it does not answer yet: it is still loading, and has not said how far it is"
+    return Check("server", CheckStatus.UNKNOWN, said)
 
 
 def check_metrics(state: HostState) -> Check:
     """Whether there are live figures."""
     if not _running(state):
-        return Check("metrics", CheckStatus.OK, "not running, so nothing to ask")
+        return Check("metrics", CheckStatus.OK, _not_asked(state))
     if state.server is None:
-        return Check("metrics", CheckStatus.UNKNOWN, "not asked, because the server does not answer")
+        return Check("metrics", CheckStatus.UNKNOWN, "not asked, because the server has not answered")
     if state.metrics is None:
         why = state.problems.get("metrics", "none could be read")
         return Check("metrics", CheckStatus.WARNING, f"{why}; plots and rates need the flag --enable-metrics")
@@ -170,7 +189,7 @@ def _main_pid(state: HostState) -> int | None:
 
 
 def _running(state: HostState) -> bool:
-    return state.service is not None and state.service.value.state in (RunState.RUNNING, RunState.STARTING)
+    return state.service is not None and state.service.value.state is RunState.RUNNING
 
 
 async def check_launcher(transport: Transport) -> tuple[Check, ...]:

@@ -68,8 +68,10 @@ async def _runs_already(session: HostSession, state: ServiceState) -> ApplyResul
         return ApplyResult.not_begun(Verdict.UNNEEDED, text, state.invocation_id)
     if seen.stranger is not None:
         text = f"{session.unit} runs already{process}, and {seen.stranger.value.sentence}"
-    elif seen.said_ready:
+    elif seen.silent:
         text = f"{session.unit} runs already{process} and does not answer; restart starts it anew"
+    elif seen.service is not None and seen.service.value.state in (RunState.STOPPING, *ENDED):
+        text = f"{session.unit} was running{process} and is now {seen.service.value.state.value}; start it again in a moment"
     else:
         text = f"{session.unit} is starting already{process} and is not ready yet; logs --follow shows how far it is"
     return ApplyResult.not_begun(Verdict.REFUSED, text, state.invocation_id)

@@ -170,7 +170,7 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
     symbol, tone = _TONES[service.state]
     words = [service.state.value]
     if service.state is RunState.RUNNING and not state.ready:
-        words = ["running, but does not answer" if state.said_ready else "running, not ready yet"]
+        words = [_unready_words(state)]
         symbol, tone = "◐", Tone.CAUTION
         if state.stranger is not None:
             words, symbol, tone = ["running, but another program answers"], "✗", Tone.BAD
@@ -179,7 +179,7 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
     if service.restarts:
         words.append(f"{service.restarts} restarts")
     if service.state is RunState.FAILED:
-        words += [word for word in (service.result, service.detail) if word]
+        words += [word for word in (service.result, service.detail) if word not in ("", "success")]
     rows.append(["service", Cell(f"{symbol} {', '.join(words)}", tone)])
     if state.stranger is not None:
         port = port_verdict(state)
@@ -209,6 +209,12 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
         output.line(f"{source}: {problem}", Tone.CAUTION)
     for remark in state.config.value.remarks if state.config is not None else ():
         output.line(f"! {remark}", Tone.CAUTION)
+
+
+def _unready_words(state: HostState) -> str:
+    if state.silent:
+        return "running, but does not answer"
+    return "running, has not answered yet" if state.said_ready else "running, not ready yet"
 
 
 def _where(state: HostState) -> str:

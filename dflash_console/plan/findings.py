@@ -276,10 +276,8 @@ def hot_refusal(knob: Knob, value: Value | None, state: HostState) -> str:
     info = state.server.value if state.server is not None else None
     if state.stranger is not None:
         return "another program answers on its port"
-    if not state.ready and state.said_ready:
-        return "the engine does not answer"
     if not state.ready or info is None:
-        return "the engine is not running, or not ready yet"
+        return _not_ready(state)
     if knob.hot_name is None:
         return "engines read it at start only; use a restart"
     if knob.name not in info.hot_knobs():
@@ -291,3 +289,17 @@ def hot_refusal(knob: Knob, value: Value | None, state: HostState) -> str:
     except KnobError as error:
         return str(error)
     return ""
+
+
+def _not_ready(state: HostState) -> str:
+    """What the engine is doing that is not ready for a change. One that is being stopped or started is not said to fail."""
+    service = state.service.value if state.service is not None else None
+    if service is None or service.state is RunState.UNKNOWN:
+        return "it is not known whether the engine runs"
+    if service.state is RunState.RUNNING:
+        if state.said_ready:
+            return "the engine does not answer" if state.silent else "the engine has not answered yet"
+        return "the engine is not ready yet: it is still loading"
+    if service.state in (RunState.STARTING, RunState.STOPPING):
+        return f"the engine is just {service.state.value}: try again in a moment"
+    return "the engine does not run" + (f" ({service.detail})" if service.detail else "")

@@ -157,7 +157,7 @@ def header_facts(
     if service.state is RunState.RUNNING and service.started_at is not None:
         since = duration(max(0.0, wall - service.started_at))
     elif service.state is RunState.FAILED and not ending:
-        since = service.result or ""
+        since = service.result if service.result != "success" else ""
     settings = _settings(state) if service.state is RunState.RUNNING else ()
     facts = replace(facts, engine=_engine(state), settings=settings)
     return facts if lost else replace(facts, symbol=symbol, state=word, tone=tone, since=since)

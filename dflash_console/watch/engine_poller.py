@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..hosts.service import RunState
 from ..knobs import PLAIN
-from ..state import Aged, Rates
+from ..state import Aged, HostState, Rates
 from .builder import SnapshotBuilder, aged
 from .strangers import StrangerWatch
 
@@ -30,6 +30,7 @@ class EnginePoller:
     Args:
         fold: the log so far: which lines a report must know, and the newest decode line's figures.
         read_drafter: reads the drafter of a configuration again, for a report may name one that the files do not.
+        look_again: reads the service's state anew into ``builder``.
     """
 
     def __init__(
@@ -39,12 +40,14 @@ class EnginePoller:
         fold: LogFold,
         notes: Notes,
         read_drafter: Callable[[ServiceConfig], Awaitable[None]],
+        look_again: Callable[[], Awaitable[None]],
     ) -> None:
         self._sources = sources
         self._builder = builder
         self._fold = fold
         self._notes = notes
         self._read_drafter = read_drafter
+        self._look_again = look_again
         self._strangers = StrangerWatch(sources.stranger)
         self._made_meters: Meters | None = None
         self._slow_at = 0.0
@@ -74,9 +77,7 @@ class EnginePoller:
         """Ask for the report, the metrics and the loads, where the unit runs; the report seldom, see :data:`SLOW_EVERY_S`."""
         state = self._builder.state
         if state.service is None or state.config is None or state.service.value.state is not RunState.RUNNING:
-            for source in ("server", "metrics", "loads"):
-                self._builder.problems.pop(source, None)
-            self._builder.set(ready=False, silent=False)
+            self._forget_answers()
             if state.service is not None and state.config is not None:
                 await self._look_for_stranger(state.config.value, state.service.value)
             return
@@ -84,12 +85,17 @@ class EnginePoller:
             "server", self._sources.http(state.config.value, state.process.value.argv if state.process is not None else ())
         )
         if http is None:
-            self._builder.set(silent=state.said_ready)
+            if not await self._ended_meanwhile(state):
+                self._builder.set(silent=state.said_ready)
             return
         slow = time.monotonic() - self._slow_at >= SLOW_EVERY_S or not state.ready
         if slow and not await self._poll_server(http):
             return
-        if await self._poll_metrics(http) is False or slow:
+        asked = self._builder.state
+        given = await self._poll_metrics(http)
+        if not given and self._unanswered and await self._ended_meanwhile(asked):
+            return
+        if slow or not given:
             loads = await self._builder.read("loads", self._sources.loads(http))
             self._builder.set(loads=aged(loads) if loads is not None else None)
 
@@ -97,11 +103,13 @@ class EnginePoller:
         """Read ``/server_info``; whether the engine answers at all."""
         from ..hosts.http import HttpFailure
 
-        invocation = self._builder.invocation
-        said_ready = self._builder.state.said_ready
+        asked = self._builder.state
+        invocation, said_ready = self._builder.invocation, asked.said_ready
         read_before = self._fold.lines_of(invocation)
         info = await self._builder.read("server", self._sources.server(http))
         if info is None:
+            if self._unanswered and await self._ended_meanwhile(asked):
+                return False
             self._builder.set(silent=said_ready and invocation == self._builder.invocation)
             if self._builder.failure is HttpFailure.NOT_LISTENING:
                 self._strangers.doubt()
@@ -121,6 +129,34 @@ class EnginePoller:
         if known is None and self._builder.state.config is not None and "drafter" in self._builder.problems:
             await self._read_drafter(self._builder.state.config.value)
         return True
+
+    @property
+    def _unanswered(self) -> bool:
+        """Whether the newest question brought no answer at all, not even a refusal."""
+        from ..hosts.http import HttpFailure
+
+        return self._builder.failure in (HttpFailure.NOT_LISTENING, HttpFailure.SILENT, HttpFailure.BROKEN)
+
+    async def _ended_meanwhile(self, asked: HostState) -> bool:
+        """Whether the start that was asked something (``asked`` is the snapshot before that) is being ended, or has been: then
+        it is no fault that it did not answer. Looked at only where an answer was to be expected."""
+        failure, before = self._builder.failure, asked.service
+        if before is None or not asked.been_ready:
+            return False
+        await self._look_again()
+        self._builder.failure = failure
+        now = self._builder.state.service
+        runs_on = now is not None and now.value.state is RunState.RUNNING and now.value.main_pid == before.value.main_pid
+        if runs_on and self._builder.invocation == before.value.invocation_id:
+            return False
+        self._forget_answers()
+        return True
+
+    def _forget_answers(self) -> None:
+        """Nothing runs that could be asked."""
+        for source in ("server", "metrics", "loads"):
+            self._builder.problems.pop(source, None)
+        self._builder.set(ready=False, silent=False)
 
     async def _answered_by_stranger(self) -> bool:
         """Whether the answer that just came, or the silence, is another program's: then it is not taken for the engine's."""
@@ -144,7 +180,7 @@ class EnginePoller:
         return found is not None
 
     async def _poll_metrics(self, http: EngineHttp) -> bool:
-        """Read ``/metrics`` and what follows from it; False when the engine has none."""
+        """Read ``/metrics`` and what follows from it; False when there were none."""
         about = (self._builder.invocation, self._changes)
         sample = await self._builder.read("metrics", self._sources.metrics(http))
         if sample is None or about != (self._builder.invocation, self._changes):

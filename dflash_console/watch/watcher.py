@@ -55,11 +55,13 @@ class Watcher:
         self._notes = Notes(history, history_key or f"{host}/{sources.service.unit}")
         self._builder = SnapshotBuilder(HostState(host, sources.service.unit, embedded=embedded))
         self._fold = LogFold()
-        self._engine = EnginePoller(sources, self._builder, self._fold, self._notes, self._poll_drafter)
+        self._engine = EnginePoller(sources, self._builder, self._fold, self._notes, self._poll_drafter, self._look_again)
         self._tasks: list[asyncio.Task[None]] = []
         self._polling = asyncio.Lock()
         self._log_read = asyncio.Event()
         self._polled = asyncio.Event()
+        self._configured: tuple[str | None, str] | None = None
+        """The start and the manager's view of the files when the configuration was read last."""
         self._gpus_read = asyncio.Event()
 
     @property
@@ -77,9 +79,8 @@ class Watcher:
 
     async def look(self) -> HostState:
         """Read the service's state alone, and publish it: what a screen can show before anything else has been read."""
-        async with self._polling:
-            await self._poll_state()
-            self._builder.publish()
+        await self._look_again()
+        self._builder.publish()
         return self.state
 
     async def start(self) -> None:
@@ -91,11 +92,16 @@ class Watcher:
             self._tasks = [asyncio.create_task(self._keep(source, loop)) for source, loop in loops.items()]
 
     async def settled(self, timeout: float = 3.0) -> HostState:
-        """Wait until every source has been asked once and the stored log is read; then the snapshot."""
+        """Wait until every source has been asked once and the stored log is read; then the snapshot.
+
+        An engine that was asked before its log was known to say that it is ready is asked again: only then is silence a fault.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._log_read.wait()
                 await self._polled.wait()
+                if self.state.said_ready and not self.state.ready and not self.state.silent:
+                    await self.refresh()
         return self.state
 
     async def gpus_settled(self, timeout: float = 3.0) -> HostState:
@@ -147,6 +153,10 @@ class Watcher:
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE_S, 2 * pause)
 
+    async def _look_again(self) -> None:
+        async with self._polling:
+            await self._poll_state()
+
     async def _poll_loop(self) -> None:
         first = True
         while True:
@@ -168,8 +178,9 @@ class Watcher:
                 self._builder.publish()
                 return
             # The manager's view may change without a file's: a daemon-reload, a drop-in in a folder that is new.
-            known = (before.invocation_id, before.config_mark) if before is not None else None
-            await self._poll_config(renewed=known != (service.invocation_id, service.config_mark))
+            seen = (service.invocation_id, service.config_mark)
+            await self._poll_config(renewed=self._configured != seen)
+            self._configured = seen
             await self._poll_process(service.main_pid)
             if before != service:
                 # The engine may be slow to answer now; that it was started or stopped must not wait for that.

@@ -162,6 +162,11 @@ def snapshot(
     return HostState("here", "engine", service=Aged(service, 0.0), problems=problems or {})
 
 
+def said(line: str) -> StartLog:
+    """The log of a start that has printed one line."""
+    return StartLog().add_all([LogLine(line, invocation_id="a" * 32, number=1)])
+
+
 def one_line(check: Check) -> tuple[CheckStatus, str]:
     assert "\n" not in check.message
     return check.status, check.message
@@ -174,20 +179,48 @@ class TestHost:
         assert "exited with status 1" in message
         assert "logs --this-start" in message
 
+    def test_one_that_ended_well_and_is_started_again_has_no_result_that_explains_it(self) -> None:
+        ended = snapshot(RunState.FAILED, detail="it ended with status 0, and systemd restarts it")
+        assert ended.service is not None
+        ended = replace(ended, service=Aged(replace(ended.service.value, result="success"), 0.0))
+        assert one_line(check_service(ended))[1].startswith("engine failed: it ended with status 0, and systemd restarts it; ")
+
     def test_a_stopped_service_is_in_order(self) -> None:
         assert check_service(snapshot(RunState.STOPPED)).status is CheckStatus.OK
         assert check_server(snapshot(RunState.STOPPED)).status is CheckStatus.OK
 
-    def test_a_running_service_whose_server_does_not_answer_is_a_failure(self) -> None:
-        state = snapshot(RunState.RUNNING, problems={"server": "nothing answers at http://127.0.0.1:1"})
-        assert one_line(check_server(state)) == (CheckStatus.FAILED, "nothing answers at http://127.0.0.1:1")
+    def test_an_engine_that_said_that_it_is_ready_and_does_not_answer_is_a_failure(self) -> None:
+        state = replace(snapshot(RunState.RUNNING), log=Aged(said("The server is fired up and ready to roll!"), 0.0))
+        silent = replace(state, silent=True)
+        assert one_line(check_server(silent))[0] is CheckStatus.FAILED
+        assert "does not answer: it hangs" in check_server(silent).message
+        silent = replace(silent, problems={"server": "nothing answers at http://127.0.0.1:1"})
+        assert one_line(check_server(silent)) == (CheckStatus.FAILED, "nothing answers at http://127.0.0.1:1")
+        assert one_line(check_server(state)) == (CheckStatus.UNKNOWN, "it said that it was ready, and has not answered yet")
+        assert check_metrics(state).status is CheckStatus.UNKNOWN
 
-    def test_a_running_service_that_was_ready_and_is_silent_is_not_called_loading(self) -> None:
-        silent = replace(snapshot(RunState.RUNNING), problems={})
-        assert "still loading" in check_server(silent).message
-        log = StartLog().add_all([LogLine("The server is fired up and ready to roll!", invocation_id="a" * 32, number=1)])
-        assert "does not answer" in check_server(replace(silent, log=Aged(log, 0.0))).message
-        assert check_metrics(silent).status is CheckStatus.UNKNOWN
+    @pytest.mark.parametrize(
+        ("log", "problems", "words"),
+        [
+            (None, {}, "it is still loading, and has not said how far it is"),
+            ("Load weight begin. avail mem=12.10 GB", {}, "it is still loading (process up)"),
+            (None, {"log": "no journal"}, "whether it is still loading is not known: no journal"),
+        ],
+    )
+    def test_an_engine_that_loads_is_no_failure(self, log: str | None, problems: dict[str, str], words: str) -> None:
+        refused = {"server": "nothing listens at http://127.0.0.1:1"}
+        state = snapshot(RunState.RUNNING, problems={**refused, **problems})
+        state = state if log is None else replace(state, log=Aged(said(log), 0.0))
+        status, message = one_line(check_server(state))
+        assert status is CheckStatus.UNKNOWN
+        assert message.startswith("it does not answer")
+        assert words in message
+
+    @pytest.mark.parametrize("run", [RunState.STARTING, RunState.STOPPING])
+    def test_a_unit_that_is_just_starting_or_stopping_has_no_server_that_fails(self, run: RunState) -> None:
+        expected = (CheckStatus.OK, f"it is just {run.value}, so nothing was asked")
+        assert one_line(check_server(snapshot(run))) == expected
+        assert one_line(check_metrics(snapshot(run))) == expected
 
     @pytest.mark.parametrize(("run", "status"), [(RunState.STOPPED, CheckStatus.WARNING), (RunState.FAILED, CheckStatus.FAILED)])
     def test_another_program_on_the_port_of_a_stopped_unit_is_a_warning(self, run: RunState, status: CheckStatus) -> None:

@@ -14,7 +14,7 @@ from dflash_console.evidence.secrets import MASK
 from dflash_console.hosts.unit_file import parse_unit_file
 from dflash_console.knobs import KNOBS, OFF, Value
 from dflash_console.plan import Mode, PlanError, Severity, Survey
-from dflash_console.state import HostState
+from dflash_console.state import HostState, RunState
 from engine_launch.spec.kv import draft_kv_bytes
 
 from .plan_cases import BASE, TARGET, codes, drafter, new_text, plan, state
@@ -45,15 +45,33 @@ def test_a_hot_plan_writes_nothing_and_posts_numbers() -> None:
     assert made.hot_values == {"speculative_ddtree_budget": 16, "speculative_draft_window_size": 0, "speculation": 0}
 
 
-def test_an_engine_that_was_ready_and_is_silent_is_not_called_loading() -> None:
-    for lines, why in (((), "not ready yet"), (("The server is fired up and ready to roll!",), "the engine does not answer")):
-        made = plan(replace(state(lines=lines), ready=False), {"tree_budget": 16}, Mode.HOT)
-        assert why in next(found.message for found in made.errors if found.code == "hot_not_possible")
-    ended = replace(
-        state(lines=("The server is fired up and ready to roll!",)), service=state(running=False).service, ready=False
-    )
-    made = plan(ended, {"tree_budget": 16}, Mode.HOT)
-    assert any("is not running" in found.message for found in made.errors if found.code == "hot_not_possible")
+READY = ("The server is fired up and ready to roll!",)
+
+
+def in_state(run: RunState, detail: str = "") -> HostState:
+    """The engine of a unit that the manager calls so; its log says that it was ready."""
+    known = state(lines=READY)
+    assert known.service is not None
+    service = replace(known.service, value=replace(known.service.value, state=run, detail=detail))
+    return replace(known, service=service, ready=False)
+
+
+@pytest.mark.parametrize(
+    ("known", "why"),
+    [
+        (replace(state(), ready=False), "the engine is not ready yet: it is still loading"),
+        (in_state(RunState.RUNNING), "the engine has not answered yet"),
+        (replace(in_state(RunState.RUNNING), silent=True), "the engine does not answer"),
+        (in_state(RunState.STARTING), "the engine is just starting"),
+        (in_state(RunState.STOPPING), "the engine is just stopping"),
+        (in_state(RunState.FAILED, "systemd restarts it"), "the engine does not run (systemd restarts it)"),
+        (in_state(RunState.STOPPED), "the engine does not run"),
+        (in_state(RunState.UNKNOWN), "it is not known whether the engine runs"),
+    ],
+)
+def test_why_an_engine_that_is_not_ready_takes_no_change_is_what_it_is_doing(known: HostState, why: str) -> None:
+    made = plan(known, {"tree_budget": 16}, Mode.HOT)
+    assert why in next(found.message for found in made.errors if found.code == "hot_not_possible")
 
 
 def test_a_hot_plan_that_is_to_be_kept_writes_what_has_a_flag() -> None:
@@ -65,7 +83,7 @@ def test_a_hot_plan_that_is_to_be_kept_writes_what_has_a_flag() -> None:
 @pytest.mark.parametrize(
     ("known", "wanted", "said"),
     [
-        (state(running=False), {"tree_budget": 16}, "not running, or not ready"),
+        (state(running=False), {"tree_budget": 16}, "the engine does not run"),
         (state(foreign=True), {"draft_window": 512}, "takes it at start only"),
         (state(), {"layers_window": OFF}, "engines read it at start only"),
         (state(), {"tree_budget": None}, "taking a flag away needs a restart"),
