@@ -145,7 +145,8 @@ def parse_metrics(text: str | bytes) -> MetricsSample:
         for family in text_string_to_metric_families(_needed_lines(text)):
             for sample in family.samples:
                 series = families.setdefault(sample.name, [])
-                if math.isfinite(sample.value):
+                # None of these figures can be below zero.
+                if math.isfinite(sample.value) and sample.value >= 0:
                     series.append(_Series(sample.labels, float(sample.value)))
     except (ValueError, KeyError, IndexError):
         return MetricsSample(problem="the text is not in Prometheus' format")

@@ -118,11 +118,14 @@ def parse_server_info(data: bytes | str) -> ServerInfo:
     ranks = tuple(dict(_scalars(state)) for state in (states if isinstance(states, list) else []) if isinstance(state, dict))
     first = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
     fields = {name: value for name, value in _scalars(body) if not name.startswith("internal_states")}
+    # Some releases have the flags in an object of their own.
+    flags = body.get("server_args")
+    fields = {**dict(_scalars(flags)), **fields} if isinstance(flags, dict) else fields
     startup = body.get("startup_settings")
     version = str(body.get("version") or "")
     return ServerInfo(
         version=version,
-        dialect=_dialect(body, ranks, version),
+        dialect=_dialect({**body, **fields}, ranks, version),
         fields=fields,
         startup=dict(_scalars(startup)) if isinstance(startup, dict) else {},
         ranks=ranks,
@@ -284,7 +287,7 @@ def _curve(value: object) -> tuple[tuple[float, float], ...]:
 
 
 def _sum(rows: list[dict[str, Scalar]], name: str) -> float | None:
-    values = [float(value) for row in rows if isinstance(value := row.get(name), (int, float))]
+    values = [float(value) for row in rows if isinstance(value := row.get(name), (int, float)) and value >= 0]
     return sum(values) if values else None
 
 

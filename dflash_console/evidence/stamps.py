@@ -33,10 +33,11 @@ def written_earlier(stamp: str, at: float | None) -> bool:
     if match is None or at is None:
         return False
     day, clock, fraction = match.groups()
-    stored = datetime.fromtimestamp(at, UTC)
     try:
+        stored = datetime.fromtimestamp(at, UTC)
         printed = datetime.fromisoformat(f"{day or stored.date().isoformat()} {clock}").replace(tzinfo=UTC)
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
+        # No day and no time, or a clock that is far out of any calendar.
         return False
     printed += timedelta(seconds=float(f"0.{fraction}") if fraction else 0.0)
     age = (stored - printed).total_seconds()

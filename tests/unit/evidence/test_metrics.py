@@ -317,3 +317,8 @@ def test_a_quantile_lies_in_the_bucket_of_the_value_it_stands_for(values: list[f
     wanted = next(bound for bound, count in counts.buckets if count >= rank)
     lower = max([0.0, *(bound for bound in bounds if bound < wanted)])
     assert lower <= quantile <= wanted
+
+
+def test_figures_below_zero_are_unknown() -> None:
+    sample = parse_metrics("sglang:num_running_reqs -1\nsglang:gen_throughput -3.5\nsglang:num_queue_reqs 2\n")
+    assert (sample.running, sample.gen_throughput, sample.queued) == (None, None, 2)

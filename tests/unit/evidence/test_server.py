@@ -201,3 +201,15 @@ def test_loads_of_several_ranks_are_added_and_the_fullest_pool_counts() -> None:
 def test_what_is_no_load_is_said() -> None:
     assert parse_loads(b"nope") == Loads(problem="the answer is not JSON")
     assert parse_loads(b'{"a": 1}').problem
+
+
+def test_flags_in_an_object_of_their_own_are_read_without_their_secrets() -> None:
+    body = {"server_args": {"speculative_algorithm": "DFLASH", "speculative_draft_window_size": 512, "api_key": "sk-x"}}
+    info = parse_server_info(json.dumps({**body, "version": "0.4.3"}))
+    assert info.dialect is Dialect.STOCK
+    assert server_reading(info, KNOBS["draft_window"]).value == 512
+    assert "sk-x" not in str(info.fields)
+
+
+def test_loads_below_zero_are_unknown() -> None:
+    assert parse_loads('{"loads": [{"num_running_reqs": -1, "num_waiting_reqs": 2}]}').running is None

@@ -54,3 +54,9 @@ def test_an_older_starts_log_shown_again_confirms_nothing_and_hides_nothing() ->
     log = log.add(LogLine(f"[{now} TP0] " + runner.format(8, "None"), at=NOW))
     assert log.values["tree_budget"].text == "8"
     assert log.confirmed_line == 4
+
+
+@pytest.mark.parametrize("at", [1e12, 1e17, -1e12, float("inf"), float("nan")])
+def test_a_clock_that_is_out_of_any_calendar_tells_nothing(at: float) -> None:
+    assert not written_earlier("2026-07-11 02:00:11", at)
+    assert not written_earlier("02:00:11", at)
