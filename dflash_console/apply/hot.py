@@ -24,6 +24,8 @@ from .operation import Operation
 from .records import StageFailed, Timeouts, Verdict
 
 STAGES = ("checks", "change", "log line", "server", "prompt", "write", "truth")
+REFUSAL_S = 2.0
+"""Seconds to wait for the line that says why a change was refused."""
 PROMPT_TOKENS = 2
 """One token from prefill and one from a verify under the new settings; a hot change is to be confirmed within two seconds."""
 
@@ -51,7 +53,7 @@ class HotApply:
             StageFailed
         """
         cursor = await self._session.service.cursor()
-        before = await self._change(http)
+        before = await self._change(http, cursor)
         log, lines = await self._log_line(cursor, before)
         server = await self._server(http)
         async with self._operation.stage("prompt", Verdict.BAD_ANSWER) as notes:
@@ -68,8 +70,8 @@ class HotApply:
             judge(self.proofs, lines)
             notes.evidence = "; ".join(proof.words for proof in self.proofs)
 
-    async def _change(self, http: EngineHttp) -> ServerInfo:
-        """Post the values; what the engine reported before."""
+    async def _change(self, http: EngineHttp, cursor: str) -> ServerInfo:
+        """Post the values; what the engine reported before. ``cursor``: the end of the log before that."""
         values = self._plan.hot_values
         async with self._operation.stage("change", Verdict.REFUSED) as notes:
             await require_own_answers(self._session)
@@ -78,13 +80,39 @@ class HotApply:
             answers = await self._post(http, values)
             refused = [str(rank) for rank, answer in enumerate(answers) if not answer]
             if refused:
-                wanted = ", ".join(f"{name}={value:g}" for name, value in values.items())
+                wanted = _posted(self._plan)
                 who = f"rank {', '.join(refused)} of {len(answers)}" if len(answers) > 1 else "the engine"
                 # Where some ranks took it and others did not, something was changed.
                 verdict = Verdict.REFUSED if len(refused) == len(answers) else Verdict.OTHER_VALUE
-                raise StageFailed(verdict, f"{who} refused {wanted}; see its log for the reason")
-            notes.evidence = ", ".join(f"{name}={value:g}" for name, value in values.items())
+                why = await self._refusal(cursor)
+                if verdict is Verdict.REFUSED:
+                    self.changed = not await self._as_before(http, before)
+                raise StageFailed(verdict, f"{who} refused {wanted}" + (f": {why}" if why else "; see its log for the reason"))
+            notes.evidence = _posted(self._plan)
             return before
+
+    async def _refusal(self, cursor: str) -> str:
+        """Why the engine refused, in the words of its log; empty when no such line comes soon."""
+        with contextlib.suppress(TimeoutError, HostError):
+            async with asyncio.timeout(min(REFUSAL_S, self._timeouts.hot)):
+                log = StartLog()
+                async for line in self._session.service.follow(cursor=cursor, invocation_id=self._plan.invocation_id):
+                    log = log.add(line)
+                    for point in log.hot_changes:
+                        if not point.change.accepted and point.change.reason:
+                            return shown_text(point.change.reason)
+        return ""
+
+    async def _as_before(self, http: EngineHttp, before: ServerInfo) -> bool:
+        """Whether the engine says of every setting what it said before."""
+        try:
+            now = parse_server_info(await http.server_info())
+        except EngineHttpError:
+            return False
+        knobs = [find_knob(change.knob) for change in self._plan.changes]
+        return not now.problem and all(
+            same_value(in_effect_reading(now, knob).value, in_effect_reading(before, knob).value) for knob in knobs
+        )
 
     async def _post(self, http: EngineHttp, values: Mapping[str, float]) -> tuple[bool, ...]:
         """The answer of each rank. A question that was sent and not answered may have been heard, so that is no refusal."""
@@ -181,6 +209,11 @@ class HotApply:
                 self.written = True
                 await service.reload()
             notes.evidence = plan.target
+
+
+def _posted(plan: Plan) -> str:
+    """What is sent to the engine: ``speculative_ddtree_budget=0 (auto)``."""
+    return ", ".join(f"{name}={number}" for name, number in plan.hot_numbers.items())
 
 
 def _shows(proof: KnobProof) -> bool:

@@ -9,7 +9,7 @@ from enum import Enum
 from engine_launch.spec.drafter_config import DrafterConfig
 
 from ..evidence.file_edits import FileEdit
-from ..knobs import Source, Value
+from ..knobs import KNOBS, Source, Value, show_value
 
 
 class PlanError(Exception):
@@ -171,6 +171,17 @@ class Plan:
     """Seconds after which the host itself puts the files back, unless the change was confirmed; ``None`` = no timer."""
     takes_up: str = ""
     """The operation that was cut off and that this plan undoes or finishes; empty for a plan of its own."""
+
+    @property
+    def hot_numbers(self) -> dict[str, str]:
+        """Each setting to post with its number, and in brackets what that stands for where it does not say so: ``0 (auto)``."""
+        named = [change for change in self.changes if change.knob in KNOBS and change.new is not None]
+        words = {KNOBS[change.knob].hot_name: show_value(change.new) for change in named}
+        numbers = {name: f"{value:g}" for name, value in self.hot_values.items()}
+        return {
+            name: number if (word := words.get(name, number)) == number else f"{number} ({word})"
+            for name, number in numbers.items()
+        }
 
     @property
     def blocked(self) -> bool:

@@ -25,8 +25,8 @@ def diff_text(plan: Plan, colours: dict[str, str]) -> Text:
             return text
         takes = ": the engine takes this while it runs" if plan.hot_values else ""
         text.append(f"No file changes{takes}.\n", style=colours.get("quiet", ""))
-        for name, value in plan.hot_values.items():
-            text.append(f"+ {name} = {value:g}\n", style=colours.get("success", ""))
+        for name, number in plan.hot_numbers.items():
+            text.append(f"+ {name} = {number}\n", style=colours.get("success", ""))
         return text
     lines = plan.diff.splitlines()
     headings = _headings(lines)

@@ -160,6 +160,8 @@ class Engine:
 
     def change(self, wanted: dict[str, float]) -> bool:
         if "refuse-hot" in self.faults or not set(wanted) <= set(HOT):
+            for name, value in wanted.items() if "silently" not in self.faults else ():
+                say(f"Hot change refused. {name}: 8 -> {int(value)} (from /set_internal_state): at most 12 nodes are possible")
             return False
         for name, value in wanted.items():
             old = self.values[HOT[name]]

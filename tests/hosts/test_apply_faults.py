@@ -311,6 +311,18 @@ async def test_a_hot_change_that_the_engine_refuses_is_refused(make_unit: MakeUn
         await started(session)
         result = await change(session, {"tree_budget": 16}, Mode.HOT)
         assert (result.verdict, result.confirmed) == (Verdict.REFUSED, False)
+        assert result.reason == "the engine refused speculative_ddtree_budget=16: at most 12 nodes are possible"
+
+
+async def test_a_refusal_without_a_word_points_to_the_log_and_leaves_nothing_to_take_back(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    make_unit(faults="*=refuse-hot;*=silently")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        result = await change(session, {"tree_budget": 16}, Mode.HOT, rollback=True, timeouts=IMPATIENT)
+        assert (result.verdict, result.rolled_back) == (Verdict.REFUSED, False)
+        assert result.reason == "the engine refused speculative_ddtree_budget=16; see its log for the reason"
 
 
 async def test_a_hot_change_that_is_only_said_to_be_done_is_not_confirmed(make_unit: MakeUnit, tmp_path: Path) -> None:
