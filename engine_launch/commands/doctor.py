@@ -18,6 +18,7 @@ from engine_launch.commands.serve import found_engine, has_gpu, split_engine
 from engine_launch.commands.serve_sglang import DEFAULT_PORT, has_sglang
 from engine_launch.doctor.check import Check, Status, fail
 from engine_launch.doctor.embedded import check_embedded, check_port, check_python
+from engine_launch.doctor.embedded_flags import check_embedded_flags
 from engine_launch.doctor.gpu_host import check_flags, check_gpu_host
 from engine_launch.spec.checks import EngineKind
 from engine_launch.spec.flags import FlagError
@@ -82,7 +83,7 @@ def examine(flags: Mapping[str, str], kind: EngineKind, host: str, port: int | N
         words: the flags as they were written.
     """
     gpu, sglang = has_gpu(), has_sglang()
-    asked = found_engine(kind) if flags else kind
+    asked = found_engine(kind) if flags or words else kind
     checks = [check_python()]
     if asked is not EngineKind.SGLANG:
         checks += check_embedded(beside_sglang=sglang)
@@ -91,7 +92,12 @@ def examine(flags: Mapping[str, str], kind: EngineKind, host: str, port: int | N
         checks += check_gpu_host(flags)
     else:
         checks.append(Check("sglang", Status.OK, _neither()))
-    return checks + (check_flags(flags, words, sglang=asked is EngineKind.SGLANG) if flags else [])
+    if not (flags or words):
+        return checks
+    # Where SGLang is installed and there is no GPU, flags without an engine are taken for those of a host that has one.
+    if kind is EngineKind.EMBEDDED or (asked is EngineKind.EMBEDDED and not sglang):
+        return checks + check_embedded_flags(words)
+    return checks + check_flags(flags, words, sglang=asked is EngineKind.SGLANG)
 
 
 def _port(host: str, flags: Mapping[str, str]) -> Check:

@@ -6,6 +6,7 @@ known here pass; what is refused is what SGLang or the DDTREE plugin would refus
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,8 @@ _REFUSED_VALUES: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )
 _SIZES: tuple[str, ...] = ("budget", "topk", "max-budget", "max-topk")
 DRAFT_POOL = f"{TREE_FLAGS}draft-pool"
+ALGORITHMS = ("DDTREE", "DFLASH", "DSPARK", "EAGLE", "EAGLE3", "FROZEN_KV_MTP", "NEXTN", "NGRAM", "NONE", "STANDALONE")
+"""Names that SGLang 0.5.17 knows, and the plugin's; other plugins may add some."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,10 @@ def check_sglang_flags(flags: Mapping[str, str], block: int | None) -> Verdicts:
     algorithm = asked_algorithm(flags)
     errors: list[str] = []
     warnings: list[str] = []
+    if algorithm and algorithm not in ALGORITHMS:
+        near = difflib.get_close_matches(algorithm, ALGORITHMS, n=1)
+        meant = f" Did you mean {near[0]}?" if near else ""
+        warnings.append(f"--speculative-algorithm {algorithm} is none that SGLang 0.5.17 has or this plugin adds.{meant}")
     if "--speculative-draft-layers-window" in flags:
         errors.append("--speculative-draft-layers-window is a flag of the embedded engine: SGLang takes it as trained.")
     if algorithm in ("DDTREE", "DFLASH"):

@@ -166,6 +166,23 @@ def test_values_that_trees_bear_are_not_refused(words: str) -> None:
     assert check_sglang_flags(read_flags([*DDTREE, *words.split()]), 8).errors == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("DDTRE", "Did you mean DDTREE?"),
+        ("DD-TREE", "Did you mean DDTREE?"),
+        ("XYZ", "is none that"),
+        ("eagle3", ""),
+        ("NEXTN", ""),
+    ],
+)
+def test_an_algorithm_that_there_is_not_is_a_warning(name: str, said: str) -> None:
+    found = check_sglang_flags(read_flags(["--speculative-algorithm", name]), None)
+    assert found.errors == ()
+    assert bool(found.warnings) == bool(said)
+    assert said in "".join(found.warnings)
+
+
 @pytest.mark.parametrize("flag", ["--speculative-dflash-block-size", "--speculative-num-draft-tokens"])
 def test_a_block_of_nothing_is_not_taken_for_none_given(tmp_path: Path, flag: str) -> None:
     words = flags_for(tmp_path, flag, "0")

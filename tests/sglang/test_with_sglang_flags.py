@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 
 from sglang.srt.server_args import ServerArgs
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from engine_launch.spec.flags import BY_SPELLING, Kind
+from engine_launch.spec.sglang_checks import ALGORITHMS
 
 NOT_PASSED_OVER = {"--help", "--config"}
 
@@ -23,3 +25,8 @@ def test_every_flag_of_sglang_is_known_and_takes_what_sglang_takes() -> None:
         names = {BY_SPELLING[spelling].name for spelling in action.option_strings if spelling in BY_SPELLING}
         negated = {name for name in names if name.startswith("--no-")}
         assert len(names - negated) <= 1, "two spellings of one flag are one flag here too"
+
+
+def test_every_algorithm_of_sglang_is_known() -> None:
+    names = {algorithm.name for algorithm in SpeculativeAlgorithm}
+    assert set(ALGORITHMS) == names | {"DDTREE", "NEXTN"}
