@@ -44,6 +44,8 @@ class LogLine:
     has to say about the log) or ``unseen`` (why a part of what the engine prints does not come)."""
     number: int | None = None
     """Line number within this start, from 1."""
+    stream: str = field(default="", compare=False, repr=False)
+    """journald's id of the output stream that it came through: one start has streams of its own. Empty = through none."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ def parse_entry(raw: bytes) -> JournalEntry | None:
         priority=priority if priority is not None else 6,
         origin="gap" if gap else "manager" if manager else "engine",
         number=_int(fields.get("LINE_OF_START")),
+        stream="" if manager else _text(fields.get("_STREAM_ID")),
     )
     return JournalEntry(
         cursor,

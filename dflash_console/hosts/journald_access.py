@@ -59,6 +59,11 @@ class JournalAccess:
         """The newest entry that matches, by its first line; ``None`` when there is none. Raises: HostError."""
         return _entry(await self._ask(self._journalctl(*matches, newest=1)))
 
+    async def first(self, *matches: str) -> LogLine | None:
+        """The oldest entry that matches, by its first line; ``None`` when there is none. Raises: HostError."""
+        # journalctl itself gives the first entries from a cursor only.
+        return _entry(await self._ask(self._journalctl(*matches), first=True))
+
     async def has(self, cursor: str) -> bool:
         """Whether the entry at ``cursor`` is still stored. Raises: HostError."""
         found = _entry(await self._ask(self._journalctl(cursor=cursor, newest=1)))
@@ -68,10 +73,11 @@ class JournalAccess:
     def _journalctl(self, *matches: str, cursor: str = "", newest: int | None = None, follow: bool = False) -> tuple[str, ...]:
         return journalctl(*matches, cursor=cursor, newest=newest, follow=follow, namespace=self.namespace)
 
-    async def _ask(self, command: tuple[str, ...]) -> bytes:
+    async def _ask(self, command: tuple[str, ...], *, first: bool = False) -> bytes:
         if self._prefix is None:
             await self._try((await self.query()).matches())
-        done = await self._transport.run([*(self._prefix or ()), *command], timeout=_TIMEOUT_S)
+        cut = ("sh", "-c", '"$@" | head -n 1', "sh") if first else ()
+        done = await self._transport.run([*cut, *(self._prefix or ()), *command], timeout=_TIMEOUT_S)
         if not done.ok:
             raise HostError(f"the journal on {self._transport.name} could not be read: {_said(done)}")
         return done.stdout

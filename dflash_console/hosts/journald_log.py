@@ -21,6 +21,7 @@ from ..evidence.journal_stream import SHORTENED, JournalReader
 from .journald_access import JournalAccess
 from .journald_output import current_start
 from .journald_query import JournalQuery, Scope
+from .journald_streams import StreamStarts
 from .transport import HostError, HostUnreachable, Transport
 
 PAUSES_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
@@ -44,6 +45,9 @@ class _Follow:
 
     matches: tuple[str, ...]
     reader: JournalReader
+    invocation_id: str | None
+    """Of the start that is followed; ``None`` = all."""
+    from_oldest: bool
     begin: str = ""
     """The cursor to start the next stream at; empty = the oldest entry."""
     unselected: str = ""
@@ -84,6 +88,7 @@ class JournaldLog:
         """``sudo``: try ``sudo -n`` where this user may not read the journal; it is never asked for a password."""
         self._transport = transport
         self._access = JournalAccess(transport, unit, scope, sudo=sudo)
+        self._starts = StreamStarts(self._access)
 
     async def query(self) -> JournalQuery:
         """The unit's matches. Raises: HostError."""
@@ -147,7 +152,10 @@ class JournaldLog:
             try:
                 matches = (await self._access.query()).matches(invocation_id)
                 newest = await self._access.last(*matches)
-                follow = _Follow(matches, JournalReader(), place.journal, urgent=invocation_id is not None)
+                from_oldest = not place.journal and invocation_id is None
+                follow = _Follow(
+                    matches, JournalReader(), invocation_id, from_oldest, place.journal, urgent=invocation_id is not None
+                )
                 gone = False
                 if place.journal and not place.at_entry:
                     gone = not await self._access.has(place.journal)
@@ -164,11 +172,20 @@ class JournaldLog:
         async with self._transport.stream(command) as chunks:
             async for data in _with_silence(chunks, follow.patience):
                 lines = follow.reader.feed(data) if data or not follow.urgent else await self._ask(follow)
+                lines = await self._sorted(follow, lines)
                 if lines:
                     yield tuple(lines)
                 if follow.reached_stored() or (not data and not lines and follow.waited()):
                     follow.last_stored = None
                     yield ()
+
+    async def _sorted(self, follow: _Follow, lines: list[LogLine]) -> list[LogLine]:
+        """The lines by the start that printed them. They were read and will not come again, so a cut is waited out."""
+        while True:
+            try:
+                return await self._starts.sort(lines, follow.invocation_id, from_oldest=follow.from_oldest)
+            except HostUnreachable:
+                await asyncio.sleep(PAUSES_S[-2])
 
     async def _ask(self, follow: _Follow) -> list[LogLine]:
         """What is stored and has not come yet. The reader leaves it out when the stream brings it later."""
@@ -239,7 +256,7 @@ class JournaldLog:
                     size += len(line.text)
                     while size > LINES_BYTES:
                         size -= len(kept.popleft().text)
-        return tuple(kept)
+        return tuple(kept) if invocation_id is None else tuple(await self._starts.sort(kept, invocation_id))
 
 
 async def _with_silence(chunks: AsyncIterator[bytes], patience: Callable[[], float | None]) -> AsyncGenerator[bytes, None]:

@@ -17,6 +17,8 @@ class LogFold:
     def __init__(self) -> None:
         self.invocation: str | None = None
         """Id of the start that the fold is about; ``None`` before a line named one."""
+        self._left: set[str] = set()
+        """Ids of the starts before it."""
         self._made: StartLog | None = None
         self._change_taken = 0
         self._decode_taken = 0
@@ -36,7 +38,11 @@ class LogFold:
     def take(self, lines: Iterable[LogLine]) -> None:
         """Go on with these lines. Lines of an older start that come late are left out."""
         for line in lines:
+            if line.invocation_id in self._left:
+                continue
             if line.invocation_id and line.invocation_id != self.invocation:
+                if self.invocation is not None:
+                    self._left.add(self.invocation)
                 self._made = None
                 self.invocation = line.invocation_id
                 self._change_taken = 0

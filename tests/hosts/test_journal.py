@@ -142,6 +142,48 @@ async def test_following_one_start_gives_nothing_of_the_start_before(testhost: T
         await on(testhost, "systemctl", "stop", unit)
 
 
+PARTING = """
+import os, signal
+def end(number, frame):
+    print('parting')
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+print('begun')
+time.sleep(600)
+"""
+
+
+async def test_a_line_that_journald_takes_late_stays_with_the_start_that_printed_it(boot_host: BootHost) -> None:
+    host = boot_host("late")
+    unit = install(host, PARTING)
+    await on(host, "systemctl", "start", unit)
+    first = await invocation_of(host, unit)
+    async with following(Journal(InsideTransport(host), unit), invocation_id=first) as seen:
+        await seen.until(lambda: "begun" in seen.texts())
+    cursor = await Journal(InsideTransport(host), unit).cursor()
+    journald = (await on(host, "systemctl", "show", "--property=MainPID", "--value", "systemd-journald")).strip()
+    await asyncio.sleep(1.5)  # journald believes what it knows of a process for a second
+    await on(host, "kill", "-STOP", journald)
+    await on(host, "systemctl", "restart", unit)
+    await asyncio.sleep(0.5)
+    await on(host, "kill", "-CONT", journald)
+    second = await invocation_of(host, unit)
+    stored = ""
+    while "begun" not in stored:
+        stored = await on(host, "journalctl", "--output=cat", "--no-pager", f"_SYSTEMD_INVOCATION_ID={second}")
+    assert "parting" in stored, "the journal itself gives the line to the next start"
+
+    async with following(Journal(InsideTransport(host), unit), invocation_id=second) as seen:
+        await seen.until(lambda: () in seen.batches)
+    assert seen.texts() == ["begun"]
+    lines = await Journal(InsideTransport(host), unit).lines(invocation_id=second)
+    assert [line.text for line in lines if line.origin == "engine"] == ["begun"]
+    async with following(Journal(InsideTransport(host), unit), cursor=cursor) as seen:
+        await seen.until(lambda: () in seen.batches)
+    printed = {line.text: line.invocation_id for line in seen.lines if line.origin == "engine"}
+    assert printed == {"parting": first, "begun": second}
+
+
 async def test_an_empty_batch_says_that_what_is_stored_was_given_also_when_nothing_is(testhost: TestHost) -> None:
     unit = install(testhost, "print('once')\n", "Type=oneshot")
     journal = Journal(InsideTransport(testhost), unit)

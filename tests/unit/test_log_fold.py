@@ -51,6 +51,14 @@ def test_another_start_is_counted_from_its_own_first_line() -> None:
     assert (fold.lines_of(START), fold.lines_of(OTHER)) == (0, 1)
 
 
+def test_a_late_line_of_the_start_before_changes_nothing() -> None:
+    fold = LogFold()
+    fold.take([line("of the start before", 1, OTHER), change(1), line("stopped", 2, OTHER), change(2)])
+    assert fold.invocation == START
+    assert taken(fold) == [1, 2]
+    assert fold.lines_of(START) == 2
+
+
 def test_a_log_that_is_read_again_brings_no_change_and_no_figure_twice() -> None:
     fold = LogFold()
     stored = [decode(1, 5.0), decode(2, 50.0), change(3)]

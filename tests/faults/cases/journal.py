@@ -128,6 +128,28 @@ async def journald_hangs(scene: Scene) -> Ended:
 
 
 @fault(
+    "journal-late",
+    Where.JOURNAL,
+    "journald lags, and stores under the new start what the old one prints as it ends: the line that is wanted",
+    SILENT_LINES,
+    setup=Setup(faults=f"{FOREIGN};8=parting-line;16=no-line;16=slow"),
+)
+async def journald_lags(scene: Scene) -> Ended:
+    pid = scene.exec("systemctl", "show", "--value", "--property", "MainPID", "systemd-journald").strip()
+    started = await scene.console.start_apply()
+    await started.reaches("reload")
+    scene.exec("kill", "-STOP", pid)
+    try:
+        await started.reaches("process up")
+    finally:
+        scene.exec("kill", "-CONT", pid)
+    ended = await started.end()
+    line = "Initialized DDTREE draft runner"
+    assert line in scene.exec("journalctl", "--output=cat", f"_SYSTEMD_INVOCATION_ID={scene.invocation}"), "journald did not lag"
+    return ended
+
+
+@fault(
     "journal-rate-limit",
     Where.JOURNAL,
     "journald drops the line that would confirm: too many lines before it",
