@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -26,6 +27,9 @@ TRACEBACK_VARIABLE = "DDTREE_TRACEBACK"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (0 fine, 1 failed, 2 wrong use)."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What this terminal's encoding has no character for, or a path holds that is no character, is shown as Python writes it.
+        sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
         print(USAGE)

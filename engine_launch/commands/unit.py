@@ -30,6 +30,9 @@ def unit(argv: Sequence[str]) -> int:
         return 0
     try:
         kind, rest = split_engine(argv)
+        odd = next((word for word in argv if not _is_text(word)), None)
+        if odd is not None:
+            raise FlagError(f"{odd!r} holds bytes that are no UTF-8, and a unit file is UTF-8: give it another name.")
         sglang = kind is EngineKind.SGLANG
         parsed = parse_flags(rest, config_file=sglang)
         # Flags that only SGLang uses are right in a unit that starts SGLang.
@@ -40,6 +43,11 @@ def unit(argv: Sequence[str]) -> int:
     except FlagError as error:
         return complain(str(error))
     return 0
+
+
+def _is_text(word: str) -> bool:
+    """Python keeps other bytes of a command line as lone surrogates."""
+    return not any("\ud800" <= char <= "\udfff" for char in word)
 
 
 def _check_sglang(argv: Sequence[str]) -> tuple[str, ...]:

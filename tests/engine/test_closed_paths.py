@@ -5,6 +5,9 @@ A name that is too long stands for both here: it is refused to every user, the a
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +81,21 @@ def test_what_the_machine_refuses_is_not_called_a_bug(
 def test_a_torch_whose_cuda_is_no_number_is_a_warning() -> None:
     assert check_triple("580.1.1", "2.11", "x", "release 13.0, V", "").status is Status.WARN
     assert check_triple("580.95.1", "2.11", "13", "release 13.0, V", "").status is Status.OK
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8", "latin-1"])
+def test_what_a_terminal_cannot_show_is_written_out(tmp_path: Path, encoding: str) -> None:
+    words = [sys.executable, "-m", "engine_launch", "doctor", "--port", "0", "--", "--engine", "embedded", "--model-path"]
+    path = f"{tmp_path}/\u0142".encode() + b"\xff"
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([*words, path], capture_output=True, timeout=60, env=environment, check=False)
+    assert done.stderr == b""
+    shown = "\u0142" if encoding == "utf-8" else "\\u0142"
+    assert f"the model file {tmp_path}/{shown}\\udcff does not exist" in done.stdout.decode(encoding)
+
+
+def test_a_unit_holds_no_bytes_that_are_no_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["unit", "--model-path", "/models/\udcff.gguf"]) == 2
+    said = capsys.readouterr()
+    assert "holds bytes that are no UTF-8" in said.err
+    assert said.out == ""
