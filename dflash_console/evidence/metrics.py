@@ -50,7 +50,8 @@ def rates_between(
     old = old if old is not None and not old.problem and seconds > 0 else None
     decode, source = _decode(old, new, seconds, decode_line)
     commit, commit_source = _commit(old, new)
-    stale = commit is None and not _moves(old, new)
+    # Where every verify is counted and none was, whatever was decoded was decoded plainly: that has no commit length.
+    stale = commit is None and (not _moves(old, new) or bool(new.accepted_drafts))
     if commit is None and previous is not None:
         commit, commit_source = previous.commit_length, previous.commit_source
     ttft = new.ttft.since(old.ttft) if old is not None else Histogram()

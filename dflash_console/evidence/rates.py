@@ -23,8 +23,8 @@ class Rates:
     commit_source: str = ""
     """``every verify`` (counted by accepted drafts as they happen) or ``finished requests``."""
     commit_stale: bool = False
-    """Nothing ran in the last interval: the value is the last one known, where verifies are counted that of
-    :attr:`accept_histogram`."""
+    """Nothing ran in the last interval, or only plain decoding: the value is the last one known, where verifies are counted
+    that of :attr:`accept_histogram`."""
     accept_length_gauge: float | None = None
     running: int | None = None
     queued: int | None = None

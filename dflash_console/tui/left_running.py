@@ -57,11 +57,13 @@ def _called(words: Iterable[str]) -> str:
 
 
 def _program() -> tuple[str, ...]:
-    """How the console is called here: its bare name where the shell finds this very program by it, else as it was called."""
+    """How the console is called, from whatever folder: its bare name where the shell finds this very program by it, else by its
+    path."""
     called = Path(sys.argv[0])
     found = shutil.which(PROGRAM)
     if called.name == PROGRAM:
-        return (PROGRAM,) if found is not None and _same(Path(found), called) else (sys.argv[0],)
+        # The shell that is left may go to another folder; links in the path stay, they may lead to a newer version one day.
+        return (PROGRAM,) if found is not None and _same(Path(found), called) else (str(called.absolute()),)
     return (PROGRAM,) if found is not None and Path(found).parent == Path(sys.executable).parent else _as_module()
 
 

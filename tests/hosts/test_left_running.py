@@ -71,6 +71,10 @@ async def test_the_command_is_named_as_it_can_be_called_from_the_same_shell(
         other.chmod(0o755)
         (said,) = await left_running(paths_under(tmp_path), {"engine"})
         assert f"'{plain_shell}' stop" in said, "another program of the same name"
+        monkeypatch.chdir(plain_shell.parent.parent)
+        monkeypatch.setattr(sys, "argv", [str(plain_shell.relative_to(plain_shell.parent.parent))])
+        (said,) = await left_running(paths_under(tmp_path), {"engine"})
+        assert f"'{plain_shell}' stop" in said, "a relative path is one of this folder alone"
         monkeypatch.setattr(sys, "argv", ["/somewhere/dflash_console/__main__.py"])
         (said,) = await left_running(paths_under(tmp_path), {"engine"})
         assert shlex.split(said.partition(STOPS)[2])[0].startswith(str(Path(sys.executable).parent))

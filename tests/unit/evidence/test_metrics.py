@@ -182,6 +182,16 @@ def test_when_nothing_runs_the_commit_length_is_that_of_the_last_minutes_verifie
         assert (idle.accept_histogram, idle.commit_length) == ((2, 0, 8), 2.6)
 
 
+def test_while_only_plain_decoding_runs_the_commit_length_is_an_old_one() -> None:
+    meter = RateMeter()
+    for second in range(6):
+        counts = (0.0, 0.0, float(min(second, 3)))
+        rates = meter.add(sample(realtime_decode_tokens=9.0 * second, accepted_drafts=counts, running=1), float(second))
+        assert rates.decode_tok_s == (9.0 if second else None)
+        assert rates.commit_stale is (second in (0, 5)), second
+    assert (rates.commit_length, rates.accept_histogram) == (3.0, (0, 0, 3))
+
+
 def busy(second: float, first: float, second_kind: float) -> MetricsSample:
     """Ten tokens a second, and verifies that accepted none, or one draft."""
     return sample(realtime_decode_tokens=10.0 * second, accepted_drafts=(first, second_kind))
