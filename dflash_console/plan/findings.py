@@ -210,9 +210,9 @@ def _pending(case: Case) -> Iterator[Finding]:
             continue
         now, at_start = in_effect(case.state, name), flag_value(case.command, knob)
         if not knob.flags and now.value is False:
-            lost.append(f"{name} {now.text} (back to on)")
+            lost.append(f"{name} {show_value(now.value)} (back to on)")
         if now.known is Known.VALUE and at_start.value not in (None, AUTO) and not same_value(now.value, at_start.value):
-            lost.append(f"{name} {now.text} (back to {at_start.text})")
+            lost.append(f"{name} {show_value(now.value)} (back to {show_value(at_start.value)})")
     if lost:
         said = f"changed while running and not written down, so a restart loses it: {', '.join(lost)}"
         yield Finding.warning("hot_changes_lost", said)

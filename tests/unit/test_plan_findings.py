@@ -234,3 +234,13 @@ def test_who_holds_the_port_or_the_gpus_memory_is_named() -> None:
     assert "held by pid 7 (python3, old.service)" in said["port_busy"]
     assert "pid 0 (sglang::scheduler), 100998 MiB" in said["gpu_memory_held"]
     assert said["gpu_memory_held"].endswith("; and 2 more")
+
+
+def test_what_a_restart_loses_is_named_in_the_words_of_its_settings_and_not_as_the_engine_reports_it() -> None:
+    windowed = (*BASE, "--speculative-draft-window-size", "512")
+    now = {"speculative_draft_window_size": None, "speculative_ddtree_budget": "auto(max 64)", "speculation": False}
+    made = plan(state(windowed, now=now), {"block_size": 8}, Mode.RESTART)
+    (found,) = (finding for finding in made.findings if finding.code == "hot_changes_lost")
+    assert found.message.endswith(
+        "loses it: speculation off (back to on), draft_window off (back to 512), tree_budget auto (back to 8)"
+    )
