@@ -49,6 +49,7 @@ class ConfigurePane(Pane):
         Binding("L", "load_profile", "profiles", show=True, id="settings.load_profile", tooltip="load or compare a profile"),
     ]
     edits = True
+    needed_keys = ("operation.restart", "operation.rollback")
     default_focus = "#knobs"
 
     def __init__(self, model: ConsoleModel) -> None:

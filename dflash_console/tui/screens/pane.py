@@ -26,6 +26,8 @@ class Pane(Vertical):
 
     edits = False
     """Whether the keys that edit settings work here."""
+    needed_keys: tuple[str, ...] = ()
+    """The console's keys, by their names, that are needed here before its others, where the last line has no room for all."""
     default_focus = ""
     """Selector of the widget that is focused when the pane is shown."""
 

@@ -60,6 +60,7 @@ class TruthPane(Pane):
         Binding("enter", "mend", "mend", show=True, id="truth.mend", tooltip="press the key that mends this row"),
     ]
     edits = True
+    needed_keys = ("operation.restart", "operation.rollback")
     default_focus = "#truth-table"
 
     def __init__(self) -> None:
