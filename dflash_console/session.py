@@ -99,10 +99,15 @@ class HostSession:
         Raises:
             HostError: nothing runs, or its command line does not tell where it listens.
         """
+        from .evidence.command import find_engine
+        from .hosts.wrapped import engine_argv
+
         config, state = await self.service.configuration(), await self.service.state()
         seen = self.watcher.state.process
         # What was seen of an earlier process says nothing of this one.
         argv = seen.value.argv if seen is not None and seen.value.pid == state.main_pid else ()
+        if state.main_pid is not None and find_engine(argv or config.loaded or config.command) is None:
+            argv = await engine_argv(self.transport, state.main_pid)
         return await self.link.open(config, argv=argv)
 
     async def plan(self, change: Change, *, refresh: bool = True) -> Plan:

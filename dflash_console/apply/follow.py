@@ -14,10 +14,12 @@ from collections.abc import AsyncIterator, Callable
 from ..evidence.engine_log import Phase, StartLog
 from ..evidence.journal import LogLine
 from ..evidence.server import ServerInfo, parse_server_info
+from ..hosts.address import engine_address
 from ..hosts.http import EngineHttpError, HttpFailure
 from ..hosts.link import EngineLink
 from ..hosts.service import RunState, Service, ServiceConfig
 from ..hosts.transport import HostError, HostUnreachable, Transport
+from ..hosts.wrapped import engine_argv
 from .answering import answered_by_another
 from .judge import shown_text
 from .operation import Operation
@@ -34,6 +36,8 @@ MILESTONES = (
 """Stages that the log marks, in order, each with the phases of which the first that can come closes it."""
 CATCH_UP_S = 2.0
 """For the last lines to come, once the server answers."""
+WRAPPER_S = 30.0
+"""For a script that the unit runs to start its engine, so that its command line can be seen."""
 STORED_LINES = 5_000
 
 
@@ -53,6 +57,7 @@ class StartFollower:
     ) -> None:
         self._transport = transport
         self._main_pid = main_pid
+        self._begun = time.monotonic()
         self._service = service
         self._link = link
         self._invocation = invocation_id
@@ -143,7 +148,10 @@ class StartFollower:
 
     async def _ask(self, config: ServiceConfig) -> ServerInfo | None:
         try:
-            http = await self._link.open(config)
+            argv = await self._engines_words(config)
+            if argv is None:
+                return None
+            http = await self._link.open(config, argv=argv)
             info = parse_server_info(await http.server_info())
         except EngineHttpError as error:
             if error.failure is HttpFailure.KEY and not await self._answered_by_another(config):
@@ -155,6 +163,14 @@ class StartFollower:
             # The way to the port is barred (no forwarding): waiting would not open it.
             raise StageFailed(Verdict.NOT_READY, str(error)) from error
         return None if info.problem or await self._answered_by_another(config) else info
+
+    async def _engines_words(self, config: ServiceConfig) -> tuple[str, ...] | None:
+        """The command line of this start's engine, where the unit's does not name one; ``None`` while a wrapper may still start
+        it."""
+        if engine_address(config.command) is not None:
+            return ()
+        argv = await engine_argv(self._transport, self._main_pid)
+        return argv if engine_address(argv) is not None or time.monotonic() - self._begun >= WRAPPER_S else None
 
     async def _answered_by_another(self, config: ServiceConfig) -> bool:
         """Whether the answer came from a program that this start did not bring."""

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..drift import drift_items, truth_table
-from ..evidence.command import flag_value, set_flag
+from ..evidence.command import find_engine, flag_value, set_flag
 from ..evidence.engine_log import Phase, StartLog
 from ..evidence.file_edits import FileEdit
 from ..evidence.secrets import mask_argv
 from ..hosts.http import ProbeAnswer
 from ..hosts.service import RunState, ServiceConfig
+from ..hosts.wrapped import engine_argv
 from ..knobs import KNOBS, PLAIN, Source, find_knob
 from ..plan import Plan
 from ..proof import KnobProof, Proof, StartEvidence, prove
@@ -27,7 +28,7 @@ from .judge import judge, wrong_value
 from .operation import Operation
 from .patience import Patience
 from .records import StageFailed, Timeouts, Verdict
-from .start import Before, ask_for_restart, await_restart, how_it_ended, last_words, look_before, read_argv, start_lines
+from .start import Before, ask_for_restart, await_restart, how_it_ended, last_words, look_before, start_lines
 from .undo import ARM, CALL_OFF, Undo
 from .writing import write_edits
 
@@ -207,12 +208,15 @@ class RestartApply:
         assert invocation is not None
         config = await self._patience.ask(session.service.configuration)
         pid = await self._process_up(config)
-        argv = await self._patience.ask(lambda: read_argv(session.transport, pid))
+        argv = await self._patience.ask(lambda: engine_argv(session.transport, pid))
         follower = StartFollower(
             session.transport, session.service, session.link, invocation, before, self._timeouts, pid, self._patience
         )
         self._follower = follower
         await follower.follow(operation, config, self._check_early)
+        if find_engine(argv) is None:
+            # A wrapper has started the engine by now, or become it.
+            argv = await self._patience.ask(lambda: engine_argv(session.transport, pid))
         mark = follower.log.phases.get(Phase.READY)
         evidence = mark.text if mark is not None else "the server answers"
         operation.reached("ready", evidence, mark.number if mark is not None else None)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from ..evidence.engine_log import StartLog
 from ..evidence.journal import LogLine
-from ..evidence.process import parse_process
 from ..hosts import proc
 from ..hosts.service import ENDED, RunState, Service, ServiceState
 from ..hosts.transport import HostError, HostFileError, HostTimeout, HostUnreachable, Transport
@@ -179,14 +178,6 @@ async def manager_lines(service: Service, before: Before) -> tuple[LogLine, ...]
                     if not batch:
                         break
     return tuple(said)
-
-
-async def read_argv(transport: Transport, pid: int) -> tuple[str, ...]:
-    """The command line of a process as the kernel has it; empty when it cannot be read."""
-    try:
-        return parse_process(pid, cmdline=await transport.read(f"/proc/{pid}/cmdline")).argv
-    except HostFileError:
-        return ()
 
 
 async def start_lines(service: Service, invocation_id: str | None, *, limit: int = 400) -> tuple[LogLine, ...]:

@@ -33,10 +33,13 @@ async def _logs(context: Context, options: LogsOptions) -> ExitCode:
         end = await service.cursor()
         lines = await service.lines(invocation_id=invocation, limit=options.lines) if options.lines else ()
         for line in lines:
-            show(output, line)
+            # Following begins with what is to be told of the outputs.
+            if not options.follow or line.origin not in ("console", "unseen"):
+                show(output, line)
         if options.follow:
             try:
-                async for line in service.follow(cursor=lines[-1].cursor if lines else end, invocation_id=invocation):
+                newest = lines[-1].cursor if lines else ""
+                async for line in service.follow(cursor=newest or end, invocation_id=invocation):
                     show(output, line)
             except asyncio.CancelledError:
                 # Ctrl-C is how following ends; it is no failure.

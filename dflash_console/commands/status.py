@@ -204,7 +204,11 @@ def print_status(output: Output, state: HostState, figures: Figures, table: Trut
     elif state.unread_config:
         output.line("? drift is not known: the unit file cannot be read", Tone.CAUTION)
     elif state.ready:
-        output.line("✓ no drift: all sources agree", Tone.GOOD)
+        unknown = [row.knob for row in table.rows if row.verdict is Verdict.UNKNOWN]
+        if unknown:
+            output.line(f"? no drift is seen, and not known: {', '.join(unknown)} (ddtree-console drift says why)", Tone.CAUTION)
+        else:
+            output.line("✓ no drift: all sources agree", Tone.GOOD)
     for source, problem in state.all_problems.items():
         output.line(f"{source}: {problem}", Tone.CAUTION)
     for remark in state.config.value.remarks if state.config is not None else ():

@@ -64,9 +64,8 @@ class Journal:
         """
         place = self._place(cursor)
         files = await self._output_files()
-        for sink in self._outputs.said:
-            origin = "unseen" if sink.unseen else "console"
-            yield (LogLine(sink.said, cursor=cursor or "", invocation_id=invocation_id, origin=origin),)
+        for line in self._said(cursor or "", invocation_id):
+            yield (line,)
         if not files:
             async with contextlib.aclosing(self._journal.batches(place, invocation_id)) as batches:
                 async for batch in batches:
@@ -145,7 +144,8 @@ class Journal:
         return str(replace(place or LogPlace(), files=tuple([await file.begin() for file in files])))
 
     async def lines(self, *, invocation_id: str | None = None, limit: int = 5_000) -> tuple[LogLine, ...]:
-        """The newest stored lines, oldest first; those of output files after the journal's.
+        """The newest stored lines, oldest first; those of output files after the journal's. Before them stands where outputs go
+        that are not in the journal.
 
         Raises:
             HostError: the journal or an output file cannot be read.
@@ -153,10 +153,18 @@ class Journal:
         files = await self._output_files()
         journal = await self._journal.lines(invocation_id, limit)
         if not files:
-            return journal
+            return (*self._said("", invocation_id), *journal)
         last = LogPlace(journal[-1].cursor if journal else "", tuple([await file.end() for file in files]))
         lines = [line for file in files for line in await file.tail(limit, invocation_id)]
-        return (*journal, *(replace(line, cursor=str(last)) for line in lines))[-limit:]
+        newest = (*journal, *(replace(line, cursor=str(last)) for line in lines))[-limit:]
+        return (*self._said(str(last), invocation_id), *newest)
+
+    def _said(self, cursor: str, invocation_id: str | None) -> tuple[LogLine, ...]:
+        """What the log has to tell of outputs that are not in the journal."""
+        return tuple(
+            LogLine(sink.said, cursor=cursor, invocation_id=invocation_id, origin="unseen" if sink.unseen else "console")
+            for sink in self._outputs.said
+        )
 
     async def close(self) -> None:
         """End what watches the output files between two calls."""

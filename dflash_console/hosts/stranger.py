@@ -13,6 +13,7 @@ from .address import EngineAddress, engine_address
 from .listener import Listener, PortHolder, look_at_port, port_holder
 from .service import ENDED, ServiceConfig, ServiceState
 from .transport import HostError, Transport
+from .wrapped import engine_argv
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ async def find_stranger(transport: Transport, config: ServiceConfig, state: Serv
 
 async def stranger_beside(transport: Transport, config: ServiceConfig, main_pid: int) -> Stranger | None:
     """The same while the unit's main process runs."""
-    address = own_address(config.loaded if config.loaded is not None else config.command)
+    command = config.loaded if config.loaded is not None else config.command
+    # Where a wrapper starts the engine, only that one's own words tell its port.
+    address = own_address(command if find_engine(command) is not None else await engine_argv(transport, main_pid))
     if address is None:
         return None
     listener, holder = await look_at_port(transport, address.host, address.port, main_pid)

@@ -42,8 +42,8 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
         raise PlanError(f"no plan can be made without the configuration: {why}")
     config = state.config.value
     if config.problems:
-        raise PlanError(f"no plan can be made, the configuration has to be mended first: {config.problems[0]}")
-    if find_engine(config.command) is None:
+        raise PlanError(f"no plan can be made, the configuration has to be mended or rolled back first: {config.problems[0]}")
+    if find_engine(config.command) is None and change.settings:
         raise PlanError(f"{no_engine(config.command)}, so it cannot be edited here")
     try:
         # One setting may be named in several ways (its name, its flag, its flag's old spelling).

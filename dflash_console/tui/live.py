@@ -122,7 +122,9 @@ class SessionLink:
         try:
             invocation = (await service.state()).invocation_id if this_start else None
             end = await service.cursor()
-            stored = await service.lines(invocation_id=invocation, limit=STORED_LINES)
+            # What is to be told of the outputs comes with following.
+            found = await service.lines(invocation_id=invocation, limit=STORED_LINES)
+            stored = tuple(line for line in found if line.origin not in ("console", "unseen"))
             yield stored
             queue: asyncio.Queue[LogLine | None] = asyncio.Queue()
             pump = asyncio.create_task(self._pump(queue, stored[-1].cursor if stored else end, invocation))

@@ -7,6 +7,7 @@ none of them. :func:`load_readers` imports what a running engine needs at once, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -58,8 +59,9 @@ class Sources:
         return await self._transport.mtimes(tuple(known)) != known
 
     async def process(self, pid: int) -> ProcessEvidence:
-        """What ``/proc`` shows of the main process."""
+        """What ``/proc`` shows of the main process; its command line is the engine's, where a wrapper started that."""
         from ..evidence.process import parse_process
+        from ..hosts.wrapped import engine_argv
 
         async def part(name: str) -> bytes | None:
             try:
@@ -76,7 +78,7 @@ class Sources:
         )
         if not found.argv:
             raise HostError(f"process {pid} is gone, or its command line cannot be read")
-        return found
+        return replace(found, argv=await engine_argv(self._transport, pid, found.argv))
 
     async def gpus(self) -> tuple[GpuRow, ...]:
         """Every GPU of the host. Raises: NoGpuTool: nobody can be asked."""

@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from ..evidence.gpu import GpuRow
     from ..evidence.gpu_holders import GpuHolder
     from ..evidence.journal import LogLine
+    from ..evidence.process import ProcessEvidence
     from ..history import History
     from ..hosts.service import ServiceConfig, ServiceState
     from .sources import Sources
 
 LONGEST_PAUSE_S = 30.0
 """Between two attempts after an error of the console's own."""
+WRAPPER_S = 2.0
+"""Before a second look for the engine that a wrapper may have started; each pause is twice the one before, up to the longest."""
 LOG_BATCH = 400
 """Lines folded before other tasks get their turn."""
 
@@ -63,6 +66,8 @@ class Watcher:
         self._configured: tuple[str | None, str] | None = None
         """The start and the manager's view of the files when the configuration was read last."""
         self._gpus_read = asyncio.Event()
+        self._looked_for_engine = 0.0
+        self._wrapper_pause = WRAPPER_S
 
     @property
     def state(self) -> HostState:
@@ -237,11 +242,20 @@ class Watcher:
         if pid is None:
             self._builder.problems.pop("process", None)
             self._builder.set(process=None)
-        elif known is not None and known.value.pid == pid and known.value.argv:
+        elif known is not None and known.value.pid == pid and known.value.argv and not self._may_begin(known.value):
             self._builder.set(process=aged(known.value))
         else:
+            again = known is not None and known.value.pid == pid
+            self._wrapper_pause = min(2 * self._wrapper_pause, LONGEST_PAUSE_S) if again else WRAPPER_S
+            self._looked_for_engine = time.monotonic()
             process = await self._builder.read("process", self._sources.process(pid))
             self._builder.set(process=aged(process) if process is not None else None)
+
+    def _may_begin(self, process: ProcessEvidence) -> bool:
+        """Whether a wrapper may have started the engine by now, or become it, since it was looked at."""
+        from ..evidence.command import find_engine
+
+        return find_engine(process.argv) is None and time.monotonic() - self._looked_for_engine >= self._wrapper_pause
 
     async def _gpu_loop(self) -> None:
         """Beside the others, because the tool that is asked may take seconds or hang."""

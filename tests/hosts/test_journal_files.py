@@ -103,7 +103,9 @@ async def test_a_reader_that_comes_later_takes_no_line_of_an_appended_file_for_t
         lines = {line.text: line for line in await journal.lines()}
         assert lines["which start?"].invocation_id is None
         start = await invocation_of(testhost, unit)
-        assert "which start?" not in [line.text for line in await journal.lines(invocation_id=start)]
+        of_start = await journal.lines(invocation_id=start)
+        assert "which start?" not in [line.text for line in of_start]
+        assert (of_start[0].origin, "does not say which start" in of_start[0].text) == ("console", True)
         async with following(journal, cursor=await journal.log_start()) as seen:
             await seen.until(lambda: () in seen.batches)
         assert any("does not say which start" in text for text in seen.texts("console"))

@@ -114,5 +114,14 @@ def test_a_file_that_does_not_mean_what_it_seems_to_is_said_by_drift_status_doct
     assert said == [f"the unit does not mean what it seems to: {remark}"]
 
 
+def test_status_does_not_say_that_all_agree_where_settings_are_unknown() -> None:
+    """A script starts the engine: neither file nor process tells its flags, and its log has not been seen."""
+    script = ("/bin/bash", "/srv/start.sh")
+    state = replace(Host(written=script, loaded=script, process=script, log=None).snapshot(), ready=True)
+    said = status_words(state)
+    assert "all sources agree" not in said
+    assert "no drift is seen, and not known: algorithm, draft_window" in said
+
+
 def test_where_all_can_be_read_there_is_no_such_row() -> None:
     assert truth_table(running()).row(UNIT_FILE) is None
