@@ -14,6 +14,8 @@ from .hosts.systemd_manager import Manager, Scope
 from .hosts.transport import HostError, HostUnreachable, Transport
 from .session import NoSuchHost, NoSuchUnit, SeveralUnits
 
+SCOPES: tuple[Scope, ...] = ("system", "user")
+
 
 async def open_remote(name: str, entry: HostEntry, unit: str | None) -> tuple[SshTransport, SystemdService]:
     """Connect, and find the unit: the one that is named, or the only one that runs an engine.
@@ -21,7 +23,8 @@ async def open_remote(name: str, entry: HostEntry, unit: str | None) -> tuple[Ss
     Args:
         name: how the host is called on screens.
         entry: its address; the name itself is the address when that is empty.
-        unit: the unit's name, with or without ``.service``; the user's own units count where the system has none so called.
+        unit: the unit's name, with or without ``.service``; the user's own units count where the system has none so called. One
+            whose file is gone is opened where configurations of it are kept: a roll-back brings it back.
 
     Raises:
         NoSuchHost: the address is none.
@@ -62,17 +65,56 @@ async def _named(transport: Transport, unit: str) -> tuple[str, Scope]:
     except HostError:
         # No manager of this user's runs there, so it has no unit either.
         pass
+    if (scope := await _kept_scope(transport, unit)) is not None:
+        return unit, scope
     known = ", ".join(found.unit for found in await find_units(transport))
     raise NoSuchUnit(f"{transport.name} has no unit called {unit}; units with an engine: {known or 'none'}")
+
+
+async def _kept_scope(transport: Transport, unit: str) -> Scope | None:
+    """Whose manager's unit it was of which configurations are kept on the host; ``None`` when none are."""
+    # Only a unit that is gone needs it, and a start has to be fast.
+    from .apply.confirmed import ConfirmedStore
+
+    for scope in SCOPES:
+        service = SystemdService(transport, unit, scope=scope)
+        try:
+            await service.state()
+            store = ConfirmedStore(transport, service)
+            for record in await store.records():
+                # Without root's rights both managers' are kept in one folder; the drop-in's place tells whose it is.
+                if service.drop_in in await store.read_texts(record.text_path):
+                    return scope
+        except HostUnreachable:
+            raise
+        except HostError:
+            continue
+    return None
 
 
 async def _only(transport: Transport, name: str) -> tuple[str, Scope]:
     found = await find_units(transport)
     if not found:
-        raise NoSuchUnit(f"no unit on {name} has an engine in its command line; name one with --unit")
+        kept = await _kept_units(transport)
+        known = f"configurations of {', '.join(kept)} are kept there" if kept else ""
+        said = "; ".join(filter(None, (f"no unit on {name} has an engine in its command line", known, "name one with --unit")))
+        raise NoSuchUnit(said)
     if len(found) > 1:
         raise SeveralUnits(name, tuple(unit.unit for unit in found))
     return found[0].unit, found[0].scope
+
+
+async def _kept_units(transport: Transport) -> tuple[str, ...]:
+    """Units of which something is kept: one that is gone, masked or damaged names no engine, and may be the one that is meant."""
+    try:
+        service = SystemdService(transport, "any")
+        await service.state()
+        inside = await transport.listdir(service.keep.rpartition("/")[0])
+        return tuple(sorted(name for name in inside if name.endswith(".service")))
+    except HostUnreachable:
+        raise
+    except HostError:
+        return ()
 
 
 def _user() -> str:

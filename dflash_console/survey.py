@@ -95,8 +95,12 @@ async def _port_taken(state: HostState, command: tuple[str, ...], transport: Tra
         return False
     config = state.config.value if state.config is not None else None
     running = state.service.value.state in (RunState.RUNNING, RunState.STARTING, RunState.STOPPING)
-    if running and config is not None and config.loaded is not None:
-        now = engine_address(config.loaded)
+    loaded = config.loaded if config is not None else None
+    # Of a unit that the manager does not load any more, the process alone tells where it listens.
+    seen = state.process.value if state.process is not None else None
+    started = seen.argv if seen is not None and seen.pid == state.service.value.main_pid else ()
+    for known in (loaded, started) if running else ():
+        now = engine_address(known) if known else None
         if now is not None and now.port == address.port:
             return False
     async with transport.forward(address.port, address=address.host) as url:

@@ -55,11 +55,17 @@ async def _same_files(session: HostSession, plan: Plan) -> None:
     for edit in plan.edits:
         if now[edit.path] != edit.old:
             raise StageFailed(Verdict.REFUSED, f"{edit.path} was changed since the plan was made; plan again")
-    if plan.mode is Mode.RESTART and (config := await service.configuration()).command != plan.old_command:
-        reason = (
-            f"the unit's command was changed since the plan was made (by {config.command_path or 'another file'}); plan again"
-        )
-        raise StageFailed(Verdict.REFUSED, reason)
+    if plan.mode is not Mode.RESTART:
+        return
+    try:
+        config = await service.configuration()
+        command, by = config.command, config.command_path or "another file"
+    except HostFileError as error:
+        if not error.missing:
+            raise
+        command, by = (), "its removal"
+    if command != plan.old_command:
+        raise StageFailed(Verdict.REFUSED, f"the unit's command was changed since the plan was made (by {by}); plan again")
 
 
 async def _no_timer(session: HostSession, *, rolling_back: bool) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ..evidence.file_edits import FileEdit, Texts, dump_texts, load_texts, new_texts, old_texts, texts_digest
 from ..hosts.service import Service
-from ..hosts.transport import HostError, HostUnreachable, Transport
+from ..hosts.transport import HostError, HostFileError, HostUnreachable, Transport
 
 KEPT = 10
 """Confirmed configurations that are kept; older ones are removed."""
@@ -32,6 +32,10 @@ class ConfirmedConfig:
     evidence: tuple[str, ...]
     """What proved it, setting by setting."""
     text_path: str
+    unit_path: str = ""
+    """Where the unit's own file is kept, which only a roll-back writes that finds it spoilt."""
+    modes: Mapping[str, int] = field(default_factory=dict)
+    """Permission bits of its files."""
 
 
 class ConfirmedStore:
@@ -61,16 +65,22 @@ class ConfirmedStore:
         next roll-back then goes to an older one."""
         with contextlib.suppress(HostError):
             texts = self._service.restorable(await self._service.configuration())
-            await self.add(texts, invocation_id=invocation_id, evidence=evidence)
+            await self.add(texts, await self._service.ours(), invocation_id=invocation_id, evidence=evidence)
 
     async def keep_edits(self, operation_id: str, edits: Sequence[FileEdit]) -> tuple[str, str]:
-        """Keep what an operation is about to replace, and what it writes; the two paths. Raises: HostFileError."""
+        """Keep what an operation is about to replace, and what it writes; the two paths. A file that is no text is kept as its
+        bytes too. Raises: HostFileError."""
+        for number, edit in enumerate(edits):
+            if edit.lossy:
+                data = await self._service.read(edit.path)
+                await self._transport.make_folder(self._service.keep)
+                await self._transport.write(self.path(f"{operation_id}.{number}.bytes"), data, mode=0o600)
         before = await self.keep_texts(f"{operation_id}.before", old_texts(edits))
         return before, await self.keep_texts(f"{operation_id}.planned", new_texts(edits))
 
     async def _forget_old(self) -> None:
         """Bound the texts that operations left; their names begin with the time."""
-        names = [name for name in await self.names() if name.endswith((".before", ".planned"))]
+        names = [name for name in await self.names() if name.endswith((".before", ".planned", ".bytes"))]
         for name in names[:-TEXTS_KEPT]:
             await self._transport.remove(self.path(name))
 
@@ -81,8 +91,14 @@ class ConfirmedStore:
         except ValueError:
             raise HostError(f"{path} is damaged: it holds no texts of a configuration") from None
 
-    async def add(self, texts: Texts, *, invocation_id: str, evidence: Sequence[str]) -> ConfirmedConfig:
+    async def add(
+        self, texts: Texts, ours: Texts | None = None, *, invocation_id: str, evidence: Sequence[str]
+    ) -> ConfirmedConfig:
         """Keep a configuration that has just been confirmed.
+
+        Args:
+            texts: what a roll-back writes.
+            ours: :meth:`Service.ours`, what one may write that finds them spoilt.
 
         Raises:
             HostFileError: it cannot be kept (a full disk); the confirmation itself stands.
@@ -90,13 +106,33 @@ class ConfirmedStore:
         now = await self._transport.now()
         name = f"confirmed-{int(now * 1000):015d}"
         path = await self.keep_texts(f"{name}.texts", texts)
-        record = ConfirmedConfig(name, texts_digest(texts), now, invocation_id, tuple(evidence), path)
-        data = {"digest": record.digest, "at": now, "invocation_id": invocation_id, "evidence": list(evidence)}
+        # Bytes that are no UTF-8 could not be written again as they were.
+        whole = {each: text for each, text in (ours or {}).items() if text is not None and "\ufffd" not in text}
+        modes = dict(zip(whole, await asyncio.gather(*(self._mode(each) for each in whole)), strict=True))
+        unit = {each: text for each, text in whole.items() if each not in texts}
+        unit_path = await self.keep_texts(f"{name}.unit", unit) if unit else ""
+        known = {each: mode for each, mode in modes.items() if mode is not None}
+        record = ConfirmedConfig(name, texts_digest(texts), now, invocation_id, tuple(evidence), path, unit_path, known)
+        data = {
+            "digest": record.digest,
+            "at": now,
+            "invocation_id": invocation_id,
+            "evidence": list(evidence),
+            "unit": bool(unit),
+            "modes": known,
+        }
         await self._transport.write(self.path(f"{name}.json"), json.dumps(data, ensure_ascii=False).encode(), mode=0o600)
         for old in (await self.records())[KEPT:]:
             await self._transport.remove(self.path(f"{old.name}.json"))
-            await self._transport.remove(old.text_path)
+            for path in filter(None, (old.text_path, old.unit_path)):
+                await self._transport.remove(path)
         return record
+
+    async def _mode(self, path: str) -> int | None:
+        try:
+            return (await self._transport.stat(path)).mode & 0o777
+        except HostFileError:
+            return None
 
     async def records(self) -> tuple[ConfirmedConfig, ...]:
         """All that can be read, newest first. Raises: HostError."""
@@ -114,8 +150,10 @@ class ConfirmedStore:
                 str(data["invocation_id"]),
                 tuple(str(line) for line in data["evidence"]),
                 self.path(f"{name}.texts"),
+                self.path(f"{name}.unit") if data.get("unit") else "",
+                {str(path): int(mode) for path, mode in data.get("modes", {}).items()},
             )
         except HostUnreachable:
             raise
-        except (HostError, ValueError, KeyError, TypeError):
+        except (HostError, ValueError, KeyError, TypeError, AttributeError):
             return None

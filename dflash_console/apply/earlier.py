@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..evidence.file_edits import Texts, texts_digest
@@ -16,6 +16,8 @@ from ..hosts.service import RunState, ServiceState
 from ..hosts.transport import HostError, HostUnreachable
 from ..session import HostSession
 from .confirmed import ConfirmedConfig, ConfirmedStore
+
+BEFORE = "the configuration before the last change"
 
 Change = tuple[Texts, Texts]
 """The files that one operation wrote, before and after."""
@@ -28,6 +30,10 @@ class WayBack:
     name: str
     """In words that can stand in a sentence."""
     texts: Texts = field(repr=False)
+    unit: Texts = field(default_factory=dict, repr=False)
+    """The unit's own file as it was then, for where these do not work beside the one that is there."""
+    modes: Mapping[str, int] = field(default_factory=dict)
+    """Permission bits of the files."""
 
 
 async def way_back(session: HostSession) -> WayBack | None:
@@ -44,20 +50,31 @@ async def way_back(session: HostSession) -> WayBack | None:
     kept = await _with_texts(store)
     records, digest = [record for record, _ in kept], texts_digest(now)
 
-    def back_to(record: ConfirmedConfig | None) -> WayBack | None:
-        return next((WayBack(_name(found), texts) for found, texts in kept if found is record), None)
+    async def back_to(record: ConfirmedConfig | None) -> WayBack | None:
+        texts = next((texts for found, texts in kept if found is record), None)
+        return None if record is None or texts is None else await _to_record(store, record, texts)
 
     if (earlier := earlier_record(records, digest, state)) is not None:
-        return back_to(earlier)
+        return await back_to(earlier)
     before = texts_before(now, await kept_changes(store), [texts for _, texts in kept])
     if before is not None and await _makes_sense(session, before):
-        return WayBack("the configuration before the last change", before)
-    return back_to(last_resort(records, digest, state))
+        return WayBack(BEFORE, before)
+    return await back_to(last_resort(records, digest, state))
 
 
-def _name(record: ConfirmedConfig) -> str:
+async def all_ways_back(session: HostSession) -> AsyncIterator[WayBack]:
+    """Everything that is kept, the newest first: what was confirmed, then what changes have replaced. Raises: HostError."""
+    store = ConfirmedStore(session.transport, session.service)
+    for record, texts in await _with_texts(store):
+        yield await _to_record(store, record, texts)
+    for before, _ in await kept_changes(store):
+        yield WayBack(BEFORE, before)
+
+
+async def _to_record(store: ConfirmedStore, record: ConfirmedConfig, texts: Texts) -> WayBack:
     at = time.strftime("%Y-%m-%d at %H:%M:%S", time.localtime(record.at))
-    return f"the configuration that was confirmed on {at}"
+    unit = await _readable(store, record.unit_path) if record.unit_path else None
+    return WayBack(f"the configuration that was confirmed on {at}", texts, unit or {}, record.modes)
 
 
 def earlier_record(records: Sequence[ConfirmedConfig], digest: str, state: ServiceState) -> ConfirmedConfig | None:
@@ -92,9 +109,7 @@ def _runs_another(records: Sequence[ConfirmedConfig], digest: str, state: Servic
 
 
 async def _makes_sense(session: HostSession, texts: Texts) -> bool:
-    """Whether there is a command in these texts. Where a unit on a host over SSH lacks one, that is said when it is planned."""
-    if not session.embedded:
-        return True
+    """Whether there is a command in these texts: what was spoilt once is nowhere to go back to."""
     try:
         return bool(await session.service.command_with(texts))
     except HostUnreachable:

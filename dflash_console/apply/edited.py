@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..evidence.file_edits import FileEdit, edits_between, new_texts
 from ..evidence.secrets import mask_argv
 from ..hosts.address import engine_address
-from ..hosts.transport import HostError
+from ..hosts.transport import HostError, HostUnreachable
 from ..plan import Change, Finding, Mode, Plan, PlanError, Predictions
 from ..plan.maker import diff_of
 from ..plan.masking import mask_values, secret_values
@@ -17,31 +17,42 @@ from ..session import HostSession
 from ..survey import who_has_port
 from .asked import asked_changes, dialect_of, unproven
 from .earlier import WayBack
-from .spoilt import is_spoilt, plan_from_spoilt
 
 NOTHING_HIDDEN = "has nothing to carry over: no drop-in of the console's hides a change of it"
 
 
+class NotPutBack(PlanError):
+    """The files of an earlier configuration make none together with what is there."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name} cannot be put back: {why}")
+        self.why = why
+
+
 async def plan_rollback(session: HostSession, back: WayBack) -> Plan:
-    """The plan that puts an earlier configuration back; an info among its findings says which. Raises: PlanError, HostError."""
-    config = await session.service.configuration()
-    if is_spoilt(session, config):
-        plan = await plan_from_spoilt(session, config, back)
-        return replace(plan, findings=(*await _port(session, plan), *plan.findings))
+    """The plan that puts an earlier configuration back; an info among its findings says which.
+
+    Raises:
+        NotPutBack: its files do not work beside the unit's own as that is now.
+        PlanError: no plan can be made.
+        HostError
+    """
     base = await session.plan(Change({}, Mode.RESTART))
     try:
         command = await session.service.command_with(back.texts)
         now = session.service.restorable(await session.service.configuration())
+    except HostUnreachable:
+        raise
     except HostError as error:
-        raise PlanError(f"{back.name} cannot be put back: {error}") from None
+        raise NotPutBack(back.name, str(error)) from None
     # Findings and arithmetic are about the configuration that is left. This one is known to work, and its restart takes as long.
     expected = Predictions(restart_s=base.predictions.restart_s, stage_seconds=base.predictions.stage_seconds)
     goes_back = Finding.info("goes_back_to", f"goes back to {back.name}")
     plan = _with_edits(session, base, edits_between(now, back.texts), command)
-    return replace(plan, predictions=expected, findings=(*await _port(session, plan), goes_back, *_unproven(plan)))
+    return replace(plan, predictions=expected, findings=(*await port_findings(session, plan), goes_back, *_unproven(plan)))
 
 
-async def _port(session: HostSession, plan: Plan) -> tuple[Finding, ...]:
+async def port_findings(session: HostSession, plan: Plan) -> tuple[Finding, ...]:
     """The port that the earlier configuration needs: what would keep its engine from listening stops the roll-back before it
     begins, as it stops a start."""
     state = session.watcher.state

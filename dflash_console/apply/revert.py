@@ -132,6 +132,10 @@ async def edits_back(session: HostSession, plan: Plan, patience: Patience) -> tu
     for edit in plan.edits:
         if now[edit.path] not in (edit.old, edit.new):
             raise HostError(f"{edit.path} was changed by someone else since: it is left as it is, look at it")
+        if edit.lossy and now[edit.path] != edit.old:
+            raise HostError(
+                f"{edit.path} held bytes that are no UTF-8, so it stays as it is now; they are in {session.service.keep}"
+            )
     return edits_between(now, old_texts(reversed(plan.edits)))
 
 

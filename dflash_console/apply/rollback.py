@@ -15,10 +15,11 @@ from ..session import HostSession
 from .asked import asked_changes, dialect_of
 from .confirmed import ConfirmedStore
 from .earlier import way_back
-from .edited import plan_rollback
+from .edited import NotPutBack, plan_rollback
 from .engine import apply_plan
 from .pending import take_up_as_shown
 from .records import ApplyResult, OnEvent, Timeouts, Verdict
+from .spoilt import find_spoilt, plan_from_spoilt, plan_whole
 from .unfinished import find_left_over, plan_left_over, settle_left_over
 
 NOTHING_EARLIER = "there is no earlier configuration to go back to"
@@ -52,15 +53,25 @@ async def _plan_earlier(session: HostSession) -> Plan | None:
     never confirmed, to what was there before.
 
     A change of the running engine that was never written down is taken back without a restart, if what is written is the
-    confirmed configuration; otherwise the file has to go back, and with it the running engine.
+    confirmed configuration; otherwise the file has to go back, and with it the running engine. Where what is written cannot be
+    used at all, the last kept configuration takes its place.
     """
+    if (spoilt := await find_spoilt(session)) is not None and (plan := await plan_from_spoilt(session, spoilt)) is not None:
+        return plan
     hot = await _hot_drift(session) if await _written_is_confirmed(session) else None
     if hot is not None:
         plan = await session.plan(hot)
         if not plan.blocked:
             return replace(plan, findings=(*plan.findings, TAKES_BACK))
     back = await way_back(session)
-    return None if back is None else await plan_rollback(session, back)
+    if back is None:
+        return None
+    try:
+        return await plan_rollback(session, back)
+    except NotPutBack as error:
+        if not back.unit or (plan := await plan_whole(session, back, error.why)) is None:
+            raise
+        return plan
 
 
 async def carry_out_roll_back(

@@ -20,6 +20,13 @@ class FileEdit:
     """``None`` = the file must not exist."""
     new: str | None = field(repr=False)
     """``None`` = the file is removed."""
+    mode: int | None = None
+    """Permission bits of a file that is not there yet; ``None`` = as the service thinks best. One that is there keeps its own."""
+
+    @property
+    def lossy(self) -> bool:
+        """Whether the old text had bytes that are no UTF-8: written again, it would be another."""
+        return "\ufffd" in (self.old or "")
 
     @property
     def reverse(self) -> FileEdit:

@@ -133,12 +133,30 @@ class ProcessService:
     def restorable(self, config: ServiceConfig) -> Texts:
         return {self._path: config.sources[0].text}
 
-    async def command_with(self, texts: Texts) -> tuple[str, ...]:
-        text = texts.get(self._path)
+    async def ours(self) -> Texts:
         try:
-            return parse_unit_file(text).command if text is not None else (await self.configuration()).command
+            return self.restorable(await self.configuration())
+        except HostFileError as error:
+            if not error.missing:
+                raise
+            return {self._path: None}
+
+    async def preview(self, texts: Texts) -> ServiceConfig:
+        text = texts.get(self._path)
+        if text is None:
+            return await self.configuration()
+        source = ConfigSource(self._path, text)
+        try:
+            unit = parse_unit_file(text)
         except UnitFileError as error:
-            raise HostError(f"{self._path}: {error}") from None
+            return ServiceConfig((source,), (), None, problems=(f"{self._path}: {error}",))
+        return ServiceConfig((source,), unit.command, None, unit.environment)
+
+    async def command_with(self, texts: Texts) -> tuple[str, ...]:
+        config = await self.preview(texts)
+        if config.problems:
+            raise HostError(config.problems[0])
+        return config.command
 
     async def read(self, path: str) -> bytes:
         return await self._transport.read(path)
@@ -168,7 +186,12 @@ class ProcessService:
         return await self.check()
 
     async def check(self) -> tuple[str, ...]:
-        config = await self.configuration()
+        try:
+            config = await self.configuration()
+        except HostFileError as error:
+            if not error.missing:
+                raise
+            return (str(error),)
         if config.problems:
             return config.problems
         program = config.command[0]

@@ -11,7 +11,7 @@ case $path in */*) folder=${path%/*}/ ;; *) folder=./ ;; esac
 trap '' HUP INT TERM
 umask 077
 [ -z "$make" ] || [ -d "$folder" ] || mkdir -m "$make" -p -- "$folder" || exit 1
-if [ -L "$path" ]; then
+if [ -L "$path" ] && [ "$(readlink -f -- "$path")" != /dev/null ]; then
   path=$(readlink -f -- "$path") || { echo "the symbolic link leads nowhere" >&2; exit 1; }
   folder=${path%/*}/
 fi
@@ -19,7 +19,7 @@ new=$(mktemp --suffix=.new -- "$folder.${path##*/}.XXXXXX") || exit 1
 trap 'rm -f -- "$new"' EXIT
 cat > "$new" || exit 1
 [ "$(stat -c %s -- "$new")" = "$size" ] || { echo "only a part of it arrived" >&2; exit 1; }
-if [ -e "$path" ]; then
+if [ -f "$path" ]; then
   [ "$(stat -c %u:%g -- "$path")" = "$(stat -c %u:%g -- "$new")" ] || chown --reference="$path" -- "$new" || exit 1
   chmod --reference="$path" -- "$new" || exit 1
 else
@@ -34,6 +34,7 @@ sync -- "$folder" 2>/dev/null || :
 
 def replace_command(path: str, size: int, mode: int, *, folder_mode: int | None = None) -> list[str]:
     """The command, which takes the new text on its standard input. A symbolic link stays one: what it points to is replaced.
+    One to ``/dev/null``, which is a mask of systemd's and no file, gives way to the file.
 
     Args:
         size: of the text, in bytes.

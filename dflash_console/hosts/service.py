@@ -49,6 +49,8 @@ class ServiceState:
     """``success``, ``exit-code``, ``signal``, ``start-limit-hit`` …"""
     detail: str = ""
     """One sentence when something is wrong."""
+    unloaded: str = ""
+    """Why the manager does not load the configuration that is there, in words; empty when it does, or does not say."""
     config_mark: str = ""
     """Changes when the manager's view of the configuration does (other files, files changed and not read)."""
 
@@ -151,6 +153,13 @@ class Service(Protocol):
 
     def restorable(self, config: ServiceConfig) -> Texts:
         """The files that a roll-back may write, with their texts now."""
+
+    async def ours(self) -> Texts:
+        """The files that a roll-back may write where nothing of what is there can be loaded, with their texts: beside those of
+        :meth:`restorable` the unit's own, unless it is a package's. Also where the unit is missing. Raises: HostError."""
+
+    async def preview(self, texts: Texts) -> ServiceConfig:
+        """The configuration if these files held these texts (``None``: were not there). Raises: HostError."""
 
     async def command_with(self, texts: Texts) -> tuple[str, ...]:
         """The effective command if these files held these texts. Raises: HostError: it is no configuration."""

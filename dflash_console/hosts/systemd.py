@@ -85,11 +85,13 @@ class SystemdService:
         if shown.get("LoadState") == "not-found" and shown.get("ActiveState") == "inactive":
             state = service_state(self._unit, shown)
             raise HostFileError(self._unit, f"{state.detail} on {self._transport.name}", missing=True)
-        names = [self._unit, *(name for name in shown.get("Names", "").split() if name != self._unit)]
-        found = await self._files.find(names, shown.get("FragmentPath", ""))
-        read = UnitConfiguration(self._unit, self.drop_in, self._author, found)
-        self._read = read
+        self._read = read = await self._find(shown)
         return read.shown(shown, await self._manager.loaded(self._unit), await self._files.folders(self._folder))
+
+    async def _find(self, shown: Mapping[str, str], instead: Texts | None = None) -> UnitConfiguration:
+        names = [self._unit, *(name for name in shown.get("Names", "").split() if name != self._unit)]
+        found = await self._files.find(names, shown.get("FragmentPath", ""), instead)
+        return UnitConfiguration(self._unit, self.drop_in, self._author, found)
 
     def target(self, config: ServiceConfig) -> str:
         return self.drop_in
@@ -106,10 +108,18 @@ class SystemdService:
     def restorable(self, config: ServiceConfig) -> Texts:
         return self._last_read().restorable()
 
+    async def ours(self) -> Texts:
+        await self._prepare()
+        self._read = read = await self._find(await self._manager.show(self._unit))
+        return read.ours()
+
+    async def preview(self, texts: Texts) -> ServiceConfig:
+        await self._prepare()
+        return (await self._find(await self._manager.show(self._unit), texts)).shown({}, None, {})
+
     async def command_with(self, texts: Texts) -> tuple[str, ...]:
-        if self._read is None:
-            await self.configuration()
-        return self._last_read().command_with(texts)
+        await self._prepare()
+        return (await self._find(await self._manager.show(self._unit), texts)).command()
 
     async def read(self, path: str) -> bytes:
         return await self._files.read(path)
@@ -125,13 +135,15 @@ class SystemdService:
         mode = await self._mode()
         try:
             for edit in edits:
-                await self._files.write(edit.path, edit.new, mode=mode)
+                await self._files.write(edit.path, edit.new, mode=mode if edit.mode is None else edit.mode)
                 done.append(edit)
         except HostUnreachable:
             # Nobody can look just now; the caller does when the link is back.
             raise
         except HostError as error:
             for edit in reversed(done):
+                if edit.lossy:
+                    raise HostError(f"{error}; and {edit.path}, already written, stays so: its old bytes are no UTF-8") from None
                 try:
                     await self._files.write(edit.path, edit.old, mode=mode)
                 except HostError as again:
@@ -259,7 +271,8 @@ class SystemdService:
         if found is not None and found.layout.fragment:
             with contextlib.suppress(HostFileError):
                 return (await self._transport.stat(found.layout.fragment)).mode & 0o644 | 0o600
-        return 0o600 if found is not None and found.unreadable else 0o644
+        # Where the unit's own file is gone, nobody knows who might read it.
+        return 0o644 if found is not None and found.layout.fragment and not found.unreadable else 0o600
 
 
 def full_name(unit: str) -> str:

@@ -68,6 +68,8 @@ class _Look:
             return Right(True, "the unit's files can be read")
         if (prefix := await self._prefix()) and await self._holds([*prefix, "test", "-r", fragment]):
             return Right(True, "the unit's files can be read through sudo")
+        if not await self._holds([*prefix, "test", "-e", fragment]):
+            return Right(True, f"{fragment} is not there, so there is nothing to read")
         return Right(False, f"{fragment} cannot be read as {await self._user()}{await self._no_sudo()}")
 
     async def write(self, folder: str) -> Right:

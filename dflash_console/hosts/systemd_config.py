@@ -20,8 +20,8 @@ from .systemd_manager import LoadedCommand
 from .systemd_state import service_state
 from .transport import HostError
 
-_NOT_OURS = ("/usr/", "/run/", "/proc/", "/dev/")
-"""An environment file there is a package's or a generator's."""
+_NOT_OURS = ("/usr/", "/lib/", "/run/", "/proc/", "/dev/")
+"""A file there is a package's or a generator's."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,10 @@ class UnitConfiguration:
         if view.unit.refused and not found.unreadable:
             problems.append(f"{found.layout.fragment or self.unit}: {view.unit.refused}")
         problems += _missing_files(found, view)
+        if not found.layout.fragment:
+            problems.insert(0, f"{self.unit}: its unit file is gone")
+        if found.mask and properties.get("LoadState") != "masked":
+            problems.insert(0, f"{self.unit}: {found.mask} masks it, so nothing can start it")
         if properties.get("LoadState") == "masked":
             # The mask is an empty file in the unit's place: whatever that lacks, this is why.
             problems.insert(0, f"{self.unit}: {service_state(self.unit, properties).detail}")
@@ -93,15 +97,22 @@ class UnitConfiguration:
         ours = {self.drop_in, *self._places().own}
         return {self.drop_in: None} | {path: text for path, text in self._texts().items() if path in ours}
 
-    def command_with(self, texts: Texts) -> tuple[str, ...]:
-        """The effective command if these files held these texts. Raises: HostError."""
-        files = self.found.files
-        for path, text in texts.items():
-            files = files.with_text(path, text)
-        view = view_command(files)
-        if view.unit.refused or not view.argv:
-            raise HostError(f"{self.unit}: {view.unit.refused or 'there is no command in it'}")
+    def command(self) -> tuple[str, ...]:
+        """The effective command. Raises: HostError: there is none."""
+        view = view_command(self.found.files)
+        if view.unit.refused or not view.argv or not self.found.layout.fragment:
+            why = view.unit.refused or ("there is no command in it" if self.found.layout.fragment else "its unit file is gone")
+            raise HostError(f"{self.unit}: {why}")
         return view.argv
+
+    def ours(self) -> Texts:
+        """The files that a roll-back may write where the manager loads nothing of what is there, with their texts: beside those
+        of :meth:`restorable` the unit's own file, unless it is a package's. Without those that nobody may read."""
+        fragment, folder = self.found.layout.fragment, self.drop_in.rpartition("/")[0]
+        own = {path for path in self.found.layout.drop_ins if path.rpartition("/")[0] == folder}
+        if fragment and not fragment.startswith(_NOT_OURS):
+            own.add(fragment)
+        return {path: text for path, text in self._texts().items() if path in own} | dict(self.restorable())
 
     def _places(self) -> Places:
         files, folder = self.found.files, self.drop_in.rpartition("/")[0]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ..evidence.file_edits import Texts
 from ..evidence.unit import DIRECTORIES, EffectiveUnit, UnitSource, read_unit
 from ..evidence.unit_command import EnvText, UnitFiles, specifier_values
 from ..evidence.unit_order import UnitLayout, drop_in_folders, lay_out, unit_candidates
@@ -42,6 +43,12 @@ class FoundFiles:
     absent: tuple[str, ...] = ()
     """Environment files that are named and not there."""
 
+    @property
+    def mask(self) -> str:
+        """The file that masks the unit on disk (a link to ``/dev/null``, or an empty one); empty when none does."""
+        path = self.layout.fragment
+        return path if self.layout.masked or (path and self.files.text(path) == "") else ""
+
 
 class UnitFileStore:
     """Finds, reads and writes the files of one unit."""
@@ -52,24 +59,26 @@ class UnitFileStore:
         self._unit = unit
         self._specifiers: dict[str, str] | None = None
 
-    async def find(self, names: Sequence[str], fragment: str) -> FoundFiles:
+    async def find(self, names: Sequence[str], fragment: str, instead: Texts | None = None) -> FoundFiles:
         """Everything on disk that makes up the unit, loaded or not.
 
         Args:
             names: the unit's own name and its aliases.
             fragment: the unit file that the manager has loaded; empty when it has none.
+            instead: texts that are taken for those of files, there or not (``None``: not there).
 
         Raises:
             HostError
         """
-        layout = await self._layout(names, fragment)
+        instead = instead or {}
+        layout = await self._layout(names, fragment, instead)
         paths = [path for path in (layout.fragment, *layout.drop_ins) if path]
-        texts = dict(zip(paths, await asyncio.gather(*(self._text(path) for path in paths)), strict=True))
+        texts = dict(zip(paths, await asyncio.gather(*(self._text(path, instead) for path in paths)), strict=True))
         unreadable = {path: text.why for path, text in texts.items() if text.text is None}
         sources = tuple(UnitSource(path, text.text) for path, text in texts.items() if text.text is not None)
         specifiers = await self._values(sources)
         files = UnitFiles(self._unit, sources, specifiers=specifiers)
-        named = await self._env_files(files)
+        named = await self._env_files(files, instead)
         env = {path: text for path, text in named.items() if not text.missing}
         unreadable.update({path: text.why for path, text in env.items() if text.text is None})
         files = UnitFiles(
@@ -124,7 +133,7 @@ class UnitFileStore:
         paths = [drop_ins, base, f"{runtime}/{name}", runtime]
         return await self._transport.mtimes(tuple(paths))
 
-    async def _layout(self, names: Sequence[str], fragment: str) -> UnitLayout:
+    async def _layout(self, names: Sequence[str], fragment: str, instead: Texts) -> UnitLayout:
         load_path = (await self._manager.facts()).load_path
         candidates = unit_candidates(self._unit, load_path)
         folders = drop_in_folders(names or (self._unit,), load_path)
@@ -137,13 +146,20 @@ class UnitFileStore:
             size, _, path = rest.partition(" ")
             if path and (path in candidates or path.endswith(".conf")):
                 kinds[path] = "e" if kind == "f" and size == "0" and path not in candidates else kind
-        if fragment and fragment not in kinds:
+        for path, text in instead.items():
+            if path in candidates or (path.endswith(".conf") and path.rpartition("/")[0] in folders):
+                kinds.pop(path, None)
+                kinds |= {} if text is None else {path: "f"}
+        if fragment and fragment not in kinds and fragment not in instead:
             # An alias, or a unit that a generator or a link brought: the manager knows where it is.
             candidates = (fragment, *candidates)
             kinds[fragment] = "f"
         return lay_out(candidates, folders, kinds)
 
-    async def _text(self, path: str) -> _Text:
+    async def _text(self, path: str, instead: Texts) -> _Text:
+        if path in instead:
+            text = instead[path]
+            return _Text(text, None, "" if text is not None else f"there is no {path}", text is None)
         try:
             data, stat = await asyncio.gather(self.read(path), self._mtime(path))
         except HostFileError as error:
@@ -156,25 +172,27 @@ class UnitFileStore:
         except HostFileError:
             return None
 
-    async def _env_files(self, files: UnitFiles) -> dict[str, _Text]:
+    async def _env_files(self, files: UnitFiles, instead: Texts) -> dict[str, _Text]:
         values = specifier_values(files)
         paths: dict[str, None] = {}
         for named in read_unit(files.sources).environment_files:
             path = replace_specifiers(named.path, values).value
-            for each in await self._expand(path) if _GLOB & set(path) else (path,):
+            for each in await self._expand(path, instead) if _GLOB & set(path) else (path,):
                 paths[each] = None
-        texts = await asyncio.gather(*(self._text(path) for path in paths))
+        texts = await asyncio.gather(*(self._text(path, instead) for path in paths))
         return dict(zip(paths, texts, strict=True))
 
-    async def _expand(self, pattern: str) -> Iterable[str]:
+    async def _expand(self, pattern: str, instead: Texts) -> Iterable[str]:
         from fnmatch import fnmatchcase
 
         folder, _, name = pattern.rpartition("/")
         try:
             inside = await self._transport.listdir(folder)
         except HostFileError:
-            return ()
-        return [f"{folder}/{each}" for each in inside if fnmatchcase(each, name)]
+            inside = ()
+        there = {f"{folder}/{each}" for each in inside} - {path for path, text in instead.items() if text is None}
+        there |= {path for path, text in instead.items() if text is not None and path.rpartition("/")[0] == folder}
+        return sorted(path for path in there if fnmatchcase(path.rpartition("/")[2], name))
 
     async def _values(self, sources: Sequence[UnitSource]) -> dict[str, str]:
         letters = frozenset[str]().union(*(specifier_letters(source.text) for source in sources)) - BY_NAME

@@ -66,6 +66,7 @@ def service_state(unit: str, shown: Mapping[str, str]) -> ServiceState:
         exit_status=_number(shown.get("ExecMainStatus", "")) if ended else None,
         result=_result(shown),
         detail="; ".join(_details(unit, shown, state)),
+        unloaded=_load_problem(unit, shown),
         config_mark=config_mark(shown),
     )
 

@@ -36,7 +36,8 @@ class Remote:
     def __init__(self, host: TestHost, folder: Path) -> None:
         self.host = host
         self.port = free_port()
-        self._folder = folder
+        self.folder = folder
+        """Of the consoles' own files."""
 
     def install(self, *flags: str, service: Sequence[str] = (), faults: str = "") -> None:
         """Write the unit and have it read; it is not started."""
@@ -70,7 +71,7 @@ class Remote:
     async def session(self, console: str = "desk", *, read_only: bool = False, alias: str = "gpu") -> AsyncIterator[HostSession]:
         """A console's session; consoles of different names know nothing of each other."""
         config = replace(Config(sampling=Sampling(interval_s=0.3)), read_only=read_only)
-        session = await open_session(alias, UNIT, config=config, paths=paths_under(self._folder / console))
+        session = await open_session(alias, UNIT, config=config, paths=paths_under(self.folder / console))
         try:
             yield session
         finally:

@@ -131,6 +131,50 @@ async def test_a_unit_file_that_cannot_be_read_gives_way_to_the_configuration_th
             assert await plan_roll_back(session) is None, "what cannot be read is nowhere to go back to"
 
 
+async def test_a_unit_file_that_is_gone_comes_back(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        good = unit.file.read_text()
+        unit.file.unlink()
+        plan = await plan_roll_back(session)
+        assert plan is not None
+        assert f"{unit.file} is not there, and is written again" in [finding.message for finding in plan.findings]
+        result = await carry_out_roll_back(session, plan, timeouts=FAST)
+        assert (result.confirmed, result.rolled_back) == (True, True), result.reason
+        assert unit.file.read_text() == good
+
+
+async def test_what_starts_no_engine_any_more_gives_way_to_the_configuration_that_was_confirmed_last(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        good = unit.file.read_text()
+        unit.file.write_text(good.replace("ddtree-launch", "something-else"))
+        plan = await plan_roll_back(session)
+        assert plan is not None
+        assert "no engine is named in the command line" in " ".join(finding.message for finding in plan.warnings)
+        assert (await carry_out_roll_back(session, plan, timeouts=FAST)).confirmed
+        assert unit.file.read_text() == good
+
+
+async def test_a_file_that_was_damaged_after_a_change_that_was_never_confirmed_goes_back_to_what_was_before_that(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8", faults="16=exit")
+    async with session_on(tmp_path) as session:
+        before = unit.file.read_text()
+        assert not (await change(session, {"tree_budget": 16})).confirmed
+        unit.file.write_text("not toml")
+        plan = await plan_roll_back(session)
+        assert plan is not None
+        assert "goes back to the configuration before the last change" in [finding.message for finding in plan.findings]
+        assert (await carry_out_roll_back(session, plan, timeouts=FAST)).confirmed
+        assert unit.file.read_text() == before
+
+
 async def test_a_unit_file_that_is_not_even_text_is_left_alone_and_where_the_kept_one_lies_is_said(
     make_unit: MakeUnit, tmp_path: Path
 ) -> None:

@@ -239,7 +239,7 @@ async def test_a_quote_that_is_not_closed_is_said_as_the_reason_why_systemd_refu
     rig.unit("v-quote.service", unit_text("vquote", "'open --port 31001"))
     service = rig.service("v-quote")
     assert (await service.state()).state is RunState.FAILED
-    assert "a quote that is not closed" in " ".join((await service.configuration()).problems).lower()
+    assert "a quote in it is not closed" in " ".join((await service.configuration()).problems).lower()
 
 
 NASTY = st.text(st.sampled_from("$%{}\\\"' ;#aA\t\né~!`&|<>*?[](),@-=\x01\x7f\u200b𝛼"), max_size=12)
