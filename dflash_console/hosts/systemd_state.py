@@ -91,6 +91,9 @@ def _run_state(shown: Mapping[str, str], pid: int | None) -> RunState:
         return RunState.RUNNING
     if active == "inactive" and shown.get("LoadState") in ("bad-setting", "error"):
         return RunState.FAILED
+    if active == "inactive" and shown.get("Job", "0") not in ("", "0"):
+        # Between the two halves of a restart, or waiting for what it needs: what is queued for a unit that is down is its start.
+        return RunState.STARTING
     return _STATES.get(active, RunState.UNKNOWN)
 
 
@@ -103,9 +106,7 @@ def _details(unit: str, shown: Mapping[str, str], state: RunState) -> list[str]:
     found = [_load_problem(unit, shown)]
     sub, result, restarts = shown.get("SubState", ""), shown.get("Result", ""), _number(shown.get("NRestarts", "")) or 0
     if sub.startswith("auto-restart"):
-        pause = shown.get("RestartUSec", "")
-        again = f"; the next try comes after a pause of {pause}" if pause else ""
-        found.append(f"crash loop: it {_how_it_ended(shown)}, restarted {restarts} times so far{again}")
+        found.append(_auto_restart(shown, restarts))
     elif result == "start-limit-hit":
         found.append(
             f"it was started too often in a short time, so systemd starts it no more (it {_how_it_ended(shown)}, "
@@ -128,6 +129,15 @@ def _details(unit: str, shown: Mapping[str, str], state: RunState) -> list[str]:
     if _looked_at(shown, "Assert") and state in (RunState.STOPPED, RunState.FAILED):
         found.append("its last start was refused: an Assert…= of the unit is not met")
     return [text for text in found if text]
+
+
+def _auto_restart(shown: Mapping[str, str], restarts: int) -> str:
+    """A unit that has ended and is started again by systemd: once is no loop yet."""
+    pause = shown.get("RestartUSec", "")
+    if not restarts:
+        return f"it {_how_it_ended(shown)}, and systemd restarts it" + (f" after a pause of {pause}" if pause else "")
+    again = f"; the next try comes after a pause of {pause}" if pause else ""
+    return f"crash loop: it {_how_it_ended(shown)}, restarted {restarts} times so far{again}"
 
 
 def _looked_at(shown: Mapping[str, str], what: str) -> bool:

@@ -99,6 +99,42 @@ async def test_a_crash_loop_is_no_running_engine_and_is_counted(rig: Rig) -> Non
     assert (await service.state()).state in (RunState.STOPPED, RunState.FAILED)
 
 
+async def test_in_the_middle_of_a_restart_a_unit_is_stopping_or_starting_and_never_stopped_or_failed(rig: Rig) -> None:
+    rig.unit("b2-slow.service", "[Service]\nExecStartPre=/bin/sleep 1\nExecStart=/bin/sleep 1000\nExecStopPost=/bin/sleep 1\n")
+    service = rig.service("b2-slow")
+    await service.start()
+    seen: list[RunState] = []
+
+    async def until_it_runs() -> str | None:
+        while True:
+            state = await service.state()
+            seen.append(state.state)
+            if state.state is RunState.RUNNING and state.invocation_id != before:
+                return state.invocation_id
+
+    before: str | None = None
+    before = await until_it_runs()
+    seen.clear()
+    restart = asyncio.create_task(service.restart())
+    await until_it_runs()
+    await restart
+    assert set(seen) == {RunState.RUNNING, RunState.STOPPING, RunState.STARTING}
+
+
+async def test_a_process_that_ended_for_the_first_time_is_said_to_be_restarted(rig: Rig) -> None:
+    rig.unit("b2-once.service", "[Service]\nExecStart=/bin/sleep 1000\nRestart=always\nRestartSec=30\n")
+    service = rig.service("b2-once")
+    await service.start()
+    rig.host.exec("systemctl", "kill", "--signal=KILL", "b2-once.service")
+    for _ in range(100):
+        state = await service.state()
+        if state.state is not RunState.RUNNING:
+            break
+        await asyncio.sleep(0.1)
+    assert state.state is RunState.FAILED
+    assert state.detail == "it was killed by SIGKILL, and systemd restarts it after a pause of 30s"
+
+
 async def test_a_start_that_the_limit_refuses_is_a_refusal_with_its_reason_and_the_next_one_is_tried_anew(rig: Rig) -> None:
     text = "[Unit]\nStartLimitIntervalSec=600\nStartLimitBurst=2\n" + unit_text("b2limit")
     rig.unit("b2-limit.service", text)

@@ -49,6 +49,12 @@ def test_a_crash_loop_is_not_starting() -> None:
     assert detail.startswith("crash loop: it ended with status 1, restarted 37 times so far")
 
 
+def test_the_first_end_of_a_process_is_no_crash_loop_yet() -> None:
+    state, detail = state_of(LOOP.replace("NRestarts=37", "NRestarts=0\nRestartUSec=2s"))
+    assert state is RunState.FAILED
+    assert detail == "it ended with status 1, and systemd restarts it after a pause of 2s"
+
+
 @pytest.mark.parametrize(
     ("text", "state", "words"),
     [
@@ -60,6 +66,8 @@ def test_a_crash_loop_is_not_starting() -> None:
         ("ActiveState=active\nSubState=running\nMainPID=7\nNRestarts=2", RunState.RUNNING, "restarted it 2 times by itself"),
         ("ActiveState=activating\nSubState=start\nMainPID=7", RunState.RUNNING, "not yet told systemd"),
         ("ActiveState=activating\nSubState=start-pre\nMainPID=0", RunState.STARTING, ""),
+        ("ActiveState=inactive\nSubState=dead\nJob=412\nMainPID=0", RunState.STARTING, ""),
+        ("ActiveState=inactive\nSubState=dead\nJob=\nMainPID=0", RunState.STOPPED, ""),
         ("ActiveState=deactivating\nSubState=stop-sigterm\nMainPID=7", RunState.STOPPING, ""),
         (
             "ActiveState=failed\nExecMainCode=2\nExecMainStatus=9\nResult=signal",
