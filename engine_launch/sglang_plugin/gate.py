@@ -116,6 +116,7 @@ RUNNING: tuple[Need, ...] = (
     Need(_S + "model_executor.runner.decode_cuda_graph_runner:DecodeCudaGraphRunner.get_spec_info", ("num_tokens",)),
     Need(_S + "model_executor.runner.decode_cuda_graph_runner:DecodeCudaGraphRunner.load_batch", ("forward_batch",)),
     Need(_S + "model_executor.runner.decode_cuda_graph_runner:DecodeCudaGraphRunner.can_run_graph", ("forward_batch",)),
+    Need(_S + "model_executor.model_runner:ModelRunner._extend_forward_kwargs", ("forward_batch", "pp_proxy_tensors")),
     Need(_S + "model_executor.forward_batch_info:ForwardBatch.init_new", ("batch", "model_runner", "capture_hidden_mode")),
     Need(
         _S + "layers.attention.triton_backend:TritonAttnBackend.init_cuda_graph_state",

@@ -46,6 +46,20 @@ def check_width(limits: Limits, reserved: int) -> None:
         )
 
 
+def keep_embedding_type(draft_model_runner: Any) -> None:
+    """Give the drafter's eager passes embeddings in its own type. SGLang makes them bfloat16, so that with ``--dtype float16`` or
+    ``float32`` the first product would end the scheduler as soon as more requests run than a graph holds."""
+    build = draft_model_runner._extend_forward_kwargs
+
+    def kept(forward_batch: Any, pp_proxy_tensors: Any) -> dict[str, Any]:
+        made: dict[str, Any] = build(forward_batch, pp_proxy_tensors)
+        if forward_batch.input_embeds is not None:
+            made["input_embeds"] = forward_batch.input_embeds.to(draft_model_runner.dtype)
+        return made
+
+    draft_model_runner._extend_forward_kwargs = kept
+
+
 def plan_ring(limits: Limits, shape: KvShape, server_args: Any) -> draft_pool.RingPlan | None:
     """The ring's plan, when the draft pool is to be one; ``shape`` is the drafter's."""
     if not limits.ring_window:

@@ -86,6 +86,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]
             stock_logger.removeFilter(start.without_dflash_lines)
         self.current = settings.Settings(self.limits.budget, self.limits.topk, self.draft_window_size or 0)
         start.check_target(self.page_size, self.model_runner)
+        start.keep_embedding_type(self.draft_model_runner)
         # The window may be switched on later, so the drafter's own table is kept in any case.
         self.use_compact_draft_cache = True
         self._set_window(self.current.window)

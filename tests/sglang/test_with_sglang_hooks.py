@@ -14,6 +14,7 @@ from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.mem_cache.base_prefix_cache import InsertParams
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
 from sglang.srt.mem_cache.radix_cache import RadixCache, RadixKey
+from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.model_executor.pool_configurator import DefaultPoolConfigurator, MemoryPoolConfig
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.speculative.dflash_utils import scale_kv_cell_size_per_token_for_dflash, validate_dflash_request
@@ -387,6 +388,17 @@ def test_a_worker_whose_flags_are_not_the_servers_does_not_start() -> None:
     start.check_width(limits, 33)
     with pytest.raises(ValueError, match=r"trees of up to 33 rows, but the server's arguments reserve 9"):
         start.check_width(limits, 9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bfloat16])
+def test_an_eager_pass_of_the_drafter_gets_embeddings_in_its_own_type(dtype: torch.dtype) -> None:
+    runner = ModelRunner.__new__(ModelRunner)
+    runner.__dict__.update(support_pp=False, is_generation=True, dtype=dtype)
+    start.keep_embedding_type(runner)
+    embeds = torch.tensor([[1.0 + 2.0**-9]], dtype=dtype)
+    batch = SimpleNamespace(input_embeds=embeds, replace_embeds=None, replace_positions=None)
+    assert torch.equal(runner._extend_forward_kwargs(batch, None)["input_embeds"], embeds)
+    assert runner._extend_forward_kwargs(SimpleNamespace(**{**vars(batch), "input_embeds": None}), None) == {}
 
 
 def test_rows_with_scales_of_their_own_are_not_moved() -> None:
