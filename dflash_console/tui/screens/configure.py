@@ -233,7 +233,6 @@ class ConfigurePane(Pane):
         self._asking = what
         field = self.query_one("#knob-input", LeavingInput)
         field.border_title = title
-        field.placeholder = title
         field.value = value
         field.display = True
         field.focus()
