@@ -36,6 +36,8 @@ class Spoilt:
     """In words that can stand in a sentence."""
     config: ServiceConfig | None
     """``None``: the unit is not there."""
+    only_unnamed: bool = False
+    """The one thing that is wrong is that the command names no engine."""
 
 
 async def find_spoilt(session: HostSession) -> Spoilt | None:
@@ -48,9 +50,9 @@ async def find_spoilt(session: HostSession) -> Spoilt | None:
             raise
         return Spoilt(str(error), None)
     reason = next(iter(config.problems), state.unloaded)
-    if not reason and find_engine(config.command) is None:
-        reason = no_engine(config.command)
-    return Spoilt(reason, config) if reason else None
+    if reason:
+        return Spoilt(reason, config)
+    return None if find_engine(config.command) is not None else Spoilt(no_engine(config.command), config, only_unnamed=True)
 
 
 async def plan_from_spoilt(session: HostSession, spoilt: Spoilt) -> Plan | None:
@@ -69,10 +71,12 @@ async def plan_from_spoilt(session: HostSession, spoilt: Spoilt) -> Plan | None:
     async for back in all_ways_back(session):
         found, problem = await _way(session, back)
         if found is not None:
-            return await _plan(session, spoilt, back, found) if found.edits else None
+            # An engine behind a script names none and is not spoilt by that: what was confirmed named none either.
+            usual = spoilt.only_unnamed and find_engine(found.config.command) is None
+            return await _plan(session, spoilt, back, found) if found.edits and not usual else None
         why = why or f"{back.name} cannot be put back: {problem}"
-    if not why and spoilt.config is not None and not spoilt.config.problems:
-        return None  # An engine behind a script of somebody's, perhaps: nothing of it was ever changed from here.
+    if not why and spoilt.only_unnamed:
+        return None
     raise PlanError(f"{reason}; {why or 'no configuration is kept to go back to'}, so it has to be mended by hand")
 
 

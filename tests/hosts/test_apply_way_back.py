@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from dflash_console.apply import Verdict, carry_out_roll_back, plan_roll_back, restart_service, stop_service
+from dflash_console.hosts.unit_file import new_unit_file
 from dflash_console.plan import Mode, PlanError
 
 from .conftest import MakeUnit, free_port
@@ -158,6 +160,23 @@ async def test_what_starts_no_engine_any_more_gives_way_to_the_configuration_tha
         assert "no engine is named in the command line" in " ".join(finding.message for finding in plan.warnings)
         assert (await carry_out_roll_back(session, plan, timeouts=FAST)).confirmed
         assert unit.file.read_text() == good
+
+
+async def test_an_engine_that_a_script_starts_is_not_taken_for_spoilt(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit()
+    script = tmp_path / "start.sh"
+    engine = f"{sys.executable} -I {tmp_path / 'ddtree-launch'} serve --port {unit.port}"
+    script.write_text(f"#!/bin/bash\nexec {engine}\n")
+    good = new_unit_file(["/bin/bash", str(script)], description="wrapped", environment={"KEPT": "1"})
+    unit.file.write_text(good)
+    async with session_on(tmp_path) as session:
+        await started(session)
+        assert await plan_roll_back(session) is None
+        unit.file.write_text(good.replace('"KEPT" = "1"', '"KEPT" = "2"'))
+        plan = await plan_roll_back(session)
+        assert plan is not None
+        assert '-"KEPT" = "2"' in plan.diff.splitlines(), "what is there can be read, so the diff is a true one"
+        assert "replaces_unread" not in [finding.code for finding in plan.findings]
 
 
 async def test_a_file_that_was_damaged_after_a_change_that_was_never_confirmed_goes_back_to_what_was_before_that(
