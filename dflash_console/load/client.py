@@ -196,6 +196,10 @@ class PromptClient:
                 limit.reschedule(None)
                 if on_chunk is not None:
                     on_chunk(chunk)
+        so_far = call.reader.record(0.0)
+        if so_far.error is not None or so_far.finish_reason is not None:
+            # The server said why, or all of the answer is there and only the last word of the stream is not.
+            return so_far.error
         return "the answer broke off: the server closed the stream before its end. Its log says why: ddtree-console logs"
 
     def _explain(self, problem: httpx.HTTPError | SSEError) -> str:

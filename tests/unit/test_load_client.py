@@ -103,6 +103,28 @@ async def test_a_stream_that_breaks_off_is_an_error_and_keeps_what_came() -> Non
     assert "broke off" in record.error
 
 
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        (b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n', None),
+        (b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]', None),
+        (
+            b'event: error\ndata: {"error":{"message":"out of memory"}}\n\n',
+            "the server ended the answer with an error: out of memory",
+        ),
+    ],
+)
+async def test_a_stream_without_its_last_word_is_whole_when_the_answer_is_and_an_error_when_it_says_one(
+    end: bytes, error: str | None
+) -> None:
+    async def short(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD + b'data: {"choices":[{"delta":{"content":"all"}}]}\n\n' + end)
+
+    async with serving(short) as (_, url), PromptClient(url) as client:
+        record = await client.send(PromptRequest.of("hello"))
+    assert (record.text, record.error) == ("all", error)
+
+
 async def test_no_server_is_said_with_its_address() -> None:
     async with serving(recorded("chat-plain.sse")) as (_, url):
         pass
