@@ -32,6 +32,13 @@ COMPACT_CACHE = "compact_cache"
 """The log key that follows from the size of the compact draft cache."""
 
 
+_SWITCH = {
+    **dict.fromkeys(("true", "1", "on", "yes", "enabled"), True),
+    **dict.fromkeys(("false", "0", "off", "no", "none"), False),
+}
+_NO_SWITCH = "neither on nor off"
+
+
 def log_reading(log: StartLog | None, knob: Knob) -> Reading:
     """What the log of this start proves of ``knob``: a later hot change over the confirmation line over nothing.
 
@@ -87,7 +94,13 @@ def compact_cache_reading(log: StartLog | None, window: Knob) -> Reading:
         return valued(found.value != OFF, "", found.where, found.why or "follows from the row above")
     if COMPACT_CACHE in log.values:
         printed = log.values[COMPACT_CACHE]
-        return valued(printed.text == "True", "", f"log line {printed.number}")
+        said = _SWITCH.get(printed.text.lower())
+        where = f"log line {printed.number}"
+        return (
+            valued(said, "", where)
+            if said is not None
+            else Reading(Known.UNKNOWN, text=printed.text, where=where, why=_NO_SWITCH)
+        )
     return unknown(found.why)
 
 

@@ -56,7 +56,9 @@ _RANK = re.compile(r" (DP|TP|EP|PP)(\d+)")
 _LEVEL = re.compile(r"(?:WARNING|INFO|ERROR|DEBUG|CRITICAL):?\s+")
 
 _PAIR = re.compile(r"(?P<key>#?[A-Za-z][\w .#-]{0,60}?(?: \([^)]{0,40}\))?)\s{0,4}:\s*(?P<value>(?:[^,]|,(?=\d))*)(?:,\s*|$)")
-_ASSIGNED = re.compile(r"(?P<key>[A-Za-z_]\w*)=(?P<value>\[[^\]]*\]|\([^)]*\)|<[^>]*>|'[^']*'|\"[^\"]*\"|\w+\([^)]*\)|[^,\s]+)")
+_ASSIGNED = re.compile(
+    r"(?P<key>[A-Za-z_]\w*)=(?P<value>\[[^\]]*\]|\([^)]*\)|<[^>]*>|'[^']*'|\"[^\"]*\"|\w+\([^)]*\)|\d{1,3}(?:,\d{3})+(?!\w)|[^,\s]+)"
+)
 _DRAFT_RUNNER = re.compile(r"Initialized (?P<algorithm>[A-Za-z0-9_]+) draft runner\b\.?\s*(?P<rest>.*)")
 _TREE_WORKER = re.compile(r"Initialized DDTree(?: v\d+)? worker\b\.?\s*(?P<rest>.*)", re.IGNORECASE)
 _LOAD = re.compile(r"Load weight (?P<what>begin|end)\b")
@@ -66,7 +68,11 @@ _HOT = re.compile(
     r"Hot change (?P<what>applied|refused)\. (?P<name>\w+): (?P<old>\S+) -> (?P<new>\S+)(?: \(from [^)]*\))?(?::\s*(?P<why>.*))?"
 )
 _ACCESS = re.compile(r'"(?P<method>[A-Z]+) (?P<path>\S+) HTTP/[\d.]+" (?P<status>\d{3})')
-_NO_EFFECT = re.compile(r"(?P<flag>--[a-z][\w-]*)\b.*\b(?:has no effect|it is ignored)\b")
+_FLAG = r"(?:--[a-z][\w-]*|speculative_[a-z_]+)"
+_NO_EFFECT = re.compile(
+    rf"(?P<flag>{_FLAG})\b.*\b(?:ha(?:s|ve) no effect|(?:is|are|was|were|will be|being) ignored)\b"
+    rf"|\b[Ii]gnoring (?P<ignored>{_FLAG})\b"
+)
 _BATCH = re.compile(r"(?P<what>Decode|Prefill) batch\s*(?:\[(?P<iteration>\d+)\])?[.,]?\s*")
 _FOREIGN_PREFIX = re.compile(r"[^'\"=]{0,120}?(?:[\]:|>-]\s*|\s)(?=(?:Decode|Prefill) batch\b)")
 """What another logging configuration prints before a line: ``INFO 05-02 09:00:01 scheduler.py:120] ``, ``… - INFO - ``."""
@@ -132,10 +138,17 @@ def _event(body: str) -> EngineEvent:
     for kind, pattern in _WARNINGS:
         match = pattern.search(head)
         if match is not None:
-            return EngineWarning(kind, mask_text(_LEVEL.sub("", body, count=1)), match.groupdict().get("flag") or "")
+            return EngineWarning(kind, mask_text(_LEVEL.sub("", body, count=1)), _named_flag(match))
     if _ERROR.search(head):
         return ErrorLine(mask_text(body))
     return Other(body)
+
+
+def _named_flag(match: re.Match[str]) -> str:
+    """The flag that a warning speaks of, under its own spelling or the name of its field; empty where it names none."""
+    groups = match.groupdict()
+    named = groups.get("flag") or groups.get("ignored") or ""
+    return named if named.startswith("--") or not named else f"--{named.replace('_', '-')}"
 
 
 def _quoted(text: str, at: int) -> bool:
@@ -273,7 +286,9 @@ _READERS: tuple[tuple[str, Callable[[str], EngineEvent | None]], ...] = (
 
 def assignments(text: str) -> dict[str, str]:
     """``key=value`` pairs in any order, separated by commas or blanks."""
-    return {match["key"]: match["value"].strip("'\"").rstrip(".") for match in _ASSIGNED.finditer(text)}
+    found = {match["key"]: match["value"].strip("'\"").rstrip(".") for match in _ASSIGNED.finditer(text)}
+    # A bracket around all of the pairs is no part of the last one.
+    return {key: value if "(" in value else value.rstrip(").") for key, value in found.items()}
 
 
 def server_arguments(text: str) -> dict[str, str]:

@@ -153,6 +153,32 @@ def test_a_number_that_is_grouped_or_has_a_decimal_comma_is_unknown_and_not_its_
     assert (event.running, event.accept_len, event.throughput, event.queued) == (3, None, None, 0)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--speculative-draft-window-size is ignored with DDTREE",
+        "Ignoring --speculative-draft-window-size for this algorithm",
+        "WARNING: speculative_draft_window_size will be ignored",
+        "--speculative-draft-window-size=2048 has no effect",
+    ],
+)
+def test_a_flag_that_is_ignored_is_known_by_any_wording(text: str) -> None:
+    event = read_event(f"[2026-02-01 10:00:00] {text}")
+    assert isinstance(event, EngineWarning)
+    assert (event.kind, event.flag) == (WarningKind.NO_EFFECT, "--speculative-draft-window-size")
+
+
+def test_a_confirmation_line_in_brackets_or_with_grouped_numbers_gives_no_half_values() -> None:
+    event = read_event("Initialized DFLASH draft runner (block_size=16,tree_budget=24, draft_window_size=2,048, layers=[1, 2])")
+    assert isinstance(event, DraftRunner)
+    assert dict(event.values) == {
+        "block_size": "16",
+        "tree_budget": "24",
+        "draft_window_size": "2,048",
+        "layers": "[1, 2]",
+    }
+
+
 def test_a_coloured_line_is_read_like_a_plain_one() -> None:
     line = "\x1b[33m[2026-07-23 06:18:53 TP0] DFLASH block size mismatch: using speculative_num_draft_tokens=8 but …\x1b[0m"
     event = read_event(line)

@@ -265,3 +265,12 @@ def test_access_and_decode_lines_tell_nothing_that_is_in_a_hurry_and_every_other
     assert fold([*case_lines("20-log-first-window-after-idle", "log.txt")] * 2).told() == log.told()
     assert log.add(LogLine(hot("speculative_ddtree_budget", "8", "16"))).told() != log.told()
     assert log.add(LogLine("ValueError: no such thing")).told() != log.told()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("True", True), ("true", True), ("on", True), ("False", False), ("off", False), ("?", None)]
+)
+def test_a_compact_cache_is_on_or_off_in_any_spelling_and_else_unknown(text: str, value: bool | None) -> None:
+    log = fold([f"Initialized DFLASH draft runner. draft_window_size=2048, compact_cache={text}"])
+    reading = compact_cache_reading(log, WINDOW)
+    assert (reading.value, reading.known is Known.VALUE) == (value, value is not None)
