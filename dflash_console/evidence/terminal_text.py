@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from .values import whole
 
 _ESCAPES = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC: titles, links, clipboard
-    r"|\x1b[PX^_].*?(?:\x1b\\|$)"  # DCS, SOS, PM, APC
+    r"\x1b\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)"  # OSC: titles, links, clipboard
+    r"|\x1b[PX^_][^\x1b\n]{0,4096}\x1b\\"  # DCS, SOS, PM, APC
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor movement
-    r"|\x1b[ -/]*[0-~]?",
-    re.DOTALL,
+    r"|\x1b[ -/]*[0-~]?"
 )
+"""One that takes a text and has no end takes only its beginning along: what follows would be hidden, to the end of an answer."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+_INVISIBLE = re.compile("[\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 
 _BAR = re.compile(
     r"(?P<label>[^\r\n|]{0,200}?):?\s{0,8}(?P<percent>\d{1,3})%(?:\s*Completed)?\s*\|(?:[^|\r\n]*\|)?"

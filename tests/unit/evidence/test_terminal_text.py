@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,18 @@ from .support import case_lines
 def test_colours_cursor_movement_titles_and_links_are_dropped() -> None:
     text = "\x1b[1;32mgreen\x1b[0m then \x1b[2K\x1b[1Aup \x1b]0;title\x07\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\"
     assert strip_escapes(text) == "green then up link"
+
+
+@pytest.mark.parametrize("begun", ["\x1b]0;", "\x1bP1;2|", "\x1b_G", "\x1b^", "\x1bX"])
+def test_a_sequence_that_never_ends_hides_nothing_that_follows(begun: str) -> None:
+    shown = strip_escapes(f"before {begun}RuntimeError: out of memory\nnext line")
+    assert shown.startswith("before ")
+    assert shown.endswith("RuntimeError: out of memory\nnext line")
+    assert "RuntimeError" not in strip_escapes(f"{begun}RuntimeError\x1b\\after")
+
+
+def test_line_separators_of_unicode_break_no_row() -> None:
+    assert clean_line("a\u2028b\u2029c") == "abc"
 
 
 def test_markup_of_a_remote_text_is_text() -> None:
