@@ -9,6 +9,7 @@ from __future__ import annotations
 from ..evidence.journal import LogLine, parse_entry
 from ..evidence.journal_cursor import parse_cursor
 from .journald_query import JournalQuery, Scope, journalctl
+from .systemd_manager import said
 from .transport import Completed, HostError, Transport
 
 _SUDO = ("sudo", "-n")
@@ -79,7 +80,7 @@ class JournalAccess:
         cut = ("sh", "-c", '"$@" | head -n 1', "sh") if first else ()
         done = await self._transport.run([*cut, *(self._prefix or ()), *command], timeout=_TIMEOUT_S)
         if not done.ok:
-            raise HostError(f"the journal on {self._transport.name} could not be read: {_said(done)}")
+            raise HostError(f"the journal on {self._transport.name} could not be read: {said(done)}")
         return done.stdout
 
     async def _try(self, matches: tuple[str, ...]) -> None:
@@ -92,7 +93,7 @@ class JournalAccess:
         )
         if not silent and not _denied(done, self._scope):
             if not done.ok:
-                raise HostError(f"the journal on {self._transport.name} could not be read: {_said(done)}")
+                raise HostError(f"the journal on {self._transport.name} could not be read: {said(done)}")
             self._prefix = ()
             return
         if self._may_sudo:
@@ -100,7 +101,7 @@ class JournalAccess:
             if done.ok:
                 self._prefix = _SUDO
                 return
-        tried = f"; sudo -n did not help: {_said(done)}" if self._may_sudo else ""
+        tried = f"; sudo -n did not help: {said(done)}" if self._may_sudo else ""
         raise HostError(
             f"the log of {self._unit} is not known: this user may not read the journal of {self._transport.name}{tried}; add the "
             "user to the group systemd-journal there (sudo usermod -aG systemd-journal NAME, then log in anew)"
@@ -113,16 +114,11 @@ async def sees_system_journal(transport: Transport) -> bool:
 
 
 def _denied(done: Completed, scope: Scope) -> bool:
-    said = done.stderr.decode("utf-8", "replace")
-    if "insufficient permissions" in said or "Permission denied" in said:
+    told = done.stderr.decode("utf-8", "replace")
+    if "insufficient permissions" in told or "Permission denied" in told:
         return True
     # The lines of a user's own units are in the user's own part of the journal.
-    return scope == "system" and "not seeing messages from other users" in said
-
-
-def _said(done: Completed) -> str:
-    lines = (done.stderr.strip() or done.stdout.strip()).decode("utf-8", "replace").splitlines()
-    return lines[0].strip() if lines else f"status {done.status} and not a word"
+    return scope == "system" and "not seeing messages from other users" in told
 
 
 def _entry(data: bytes) -> LogLine | None:
