@@ -8,10 +8,9 @@ from .engine import apply_plan
 from .journal import PendingOperation, pending_operations
 from .pending import discard, resume, roll_back_operation
 from .records import ApplyResult, OnEvent, Stage, StageEvent, StageStatus, Timeouts, Verdict
-from .rollback import NOTHING_EARLIER, carry_out_roll_back, plan_roll_back, roll_back
+from .rollback import carry_out_roll_back, plan_roll_back, roll_back
 
 __all__ = [
-    "NOTHING_EARLIER",
     "ApplyResult",
     "ConfirmedConfig",
     "ConfirmedStore",

@@ -28,7 +28,7 @@ from .revert import backwards, put_files_back, revert_restart
 from .start import POLL_S, Before
 from .taken_up import TakenUp
 from .undo import Undo
-from .unfinished import as_it_was_shown, hot_wanted, runs_back
+from .unfinished import as_it_was_shown, hot_wanted, plan_taking_up, runs_back
 from .writing import texts_now
 
 
@@ -239,3 +239,16 @@ async def take_up_as_shown(
         return replace(result, rolled_back=result.confirmed) if finishes else result
 
     return await TakenUp(session, operation, on_event, timeouts).run(way, "resumption" if finishes else "roll-back")
+
+
+async def call_off(
+    session: HostSession, operation: PendingOperation, *, on_event: OnEvent | None = None, timeouts: Timeouts | None = None
+) -> ApplyResult:
+    """Decide an operation that has left nothing to undo, and change nothing. Refused when it has left something after all."""
+
+    async def way(run: TakenUp, found: Found) -> ApplyResult:
+        if found.foreign or await plan_taking_up(run, found) is not None:
+            raise StageFailed(Verdict.REFUSED, "it has left something to undo after all; plan the roll-back again")
+        return run.operation.result(Verdict.CANCELLED, "it was cut off and has left nothing to undo; nothing is to be done")
+
+    return await TakenUp(session, operation, on_event, timeouts).run(way, "roll-back")

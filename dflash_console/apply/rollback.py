@@ -17,7 +17,8 @@ from .confirmed import ConfirmedStore
 from .earlier import way_back
 from .edited import NotPutBack, plan_rollback
 from .engine import apply_plan
-from .pending import take_up_as_shown
+from .journal import pending_operations
+from .pending import call_off, take_up_as_shown
 from .records import ApplyResult, OnEvent, Timeouts, Verdict
 from .spoilt import find_spoilt, plan_from_spoilt, plan_whole
 from .unfinished import find_left_over, plan_left_over, settle_left_over
@@ -83,8 +84,14 @@ async def carry_out_roll_back(
     why: str = "",
     timeouts: Timeouts | None = None,
 ) -> ApplyResult:
-    """Carry out what :func:`plan_roll_back` answered, and confirm it. It is not rolled back in its turn when it fails."""
+    """Carry out what :func:`plan_roll_back` answered, and confirm it. It is not rolled back in its turn when it fails.
+
+    Without a plan there is no way back; an operation that was cut off and has left nothing to undo is decided then.
+    """
     if plan is None:
+        left = pending_operations(session.paths, session.host, session.unit)
+        if left:
+            return await call_off(session, left[-1], on_event=on_event, timeouts=timeouts)
         return ApplyResult.not_begun(Verdict.REFUSED, NOTHING_EARLIER)
     if plan.takes_up:
         pending = find_left_over(session, plan.takes_up)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..apply import (
-    NOTHING_EARLIER,
     ApplyResult,
     PendingOperation,
     apply_plan,
@@ -53,11 +52,13 @@ class LiveOperations:
         """Raises: LinkError: no plan can be made, or no earlier configuration is known."""
         try:
             plan = await plan_roll_back(self._session)
+            if plan is not None:
+                return plan
+            # There is nothing to show or to change; what was cut off and has left nothing is not asked about again.
+            result = await carry_out_roll_back(self._session, None)
         except (PlanError, HostError) as error:
             raise LinkError(str(error)) from None
-        if plan is None:
-            raise LinkError(NOTHING_EARLIER)
-        return plan
+        raise LinkError(result.reason)
 
     async def apply(self, plan: Plan, choices: ApplyChoices, on_stage: OnStage) -> ApplyResult:
         """Raises: LinkError: the operation could not even begin."""

@@ -21,6 +21,8 @@ from dflash_console.evidence.server import in_effect_reading
 from dflash_console.knobs import KNOBS, Value
 from dflash_console.plan import Mode, Plan
 from dflash_console.session import HostSession
+from dflash_console.tui.link import LinkError
+from dflash_console.tui.live_operations import LiveOperations
 
 from .commands import Console, console, environment
 from .conftest import MakeUnit
@@ -113,6 +115,49 @@ async def test_what_has_left_nothing_to_undo_is_named_and_the_way_leads_to_the_e
         assert (await carry_out_roll_back(session, plan, timeouts=FAST)).confirmed
         assert unit.file.read_text() == text
         assert pending_operations(session.paths) == (), "decided by going further back"
+
+
+async def test_what_has_left_nothing_to_undo_is_decided_by_a_roll_back_that_has_nowhere_to_go(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8")
+    async with session_on(tmp_path) as session:
+        first = await started(session)
+        text = unit.file.read_text()
+        await kill_console(tmp_path, "checks", "done")
+        assert await plan_roll_back(session) is None
+        assert len(pending_operations(session.paths)) == 1, "a plan decides nothing"
+        result = await carry_out_roll_back(session, None, timeouts=FAST)
+        assert (result.verdict, "left nothing to undo" in result.reason) == (Verdict.CANCELLED, True), result.reason
+        assert pending_operations(session.paths) == ()
+        assert unit.file.read_text() == text
+        assert (await session.service.state()).invocation_id == first.invocation_id
+        again = await carry_out_roll_back(session, None, timeouts=FAST)
+        assert (again.verdict, "no earlier configuration" in again.reason) == (Verdict.REFUSED, True), again.reason
+
+
+async def test_what_has_left_something_to_undo_is_not_called_off_unseen(make_unit: MakeUnit, tmp_path: Path) -> None:
+    unit = make_unit("--speculative-ddtree-budget", "8")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        await kill_console(tmp_path, "write", "done")
+        written = unit.file.read_text()
+        result = await carry_out_roll_back(session, None, timeouts=FAST)
+        assert (result.verdict, "plan the roll-back again" in result.reason) == (Verdict.REFUSED, True), result.reason
+        assert unit.file.read_text() == written
+        assert len(pending_operations(session.paths)) == 1
+
+
+async def test_the_screens_do_not_ask_again_about_what_has_left_nothing_to_undo(make_unit: MakeUnit, tmp_path: Path) -> None:
+    make_unit("--speculative-ddtree-budget", "8")
+    async with session_on(tmp_path) as session:
+        await started(session)
+        await kill_console(tmp_path, "checks", "done")
+        operations = LiveOperations(session)
+        assert operations.pending()
+        with pytest.raises(LinkError, match="left nothing to undo; nothing is to be done"):
+            await operations.plan_roll_back()
+        assert not operations.pending()
 
 
 async def test_a_file_that_was_changed_since_does_not_stand_in_the_way_of_the_last_confirmed_one(
