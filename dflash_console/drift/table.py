@@ -12,7 +12,7 @@ from ..state import ENDED, HostState
 from .causes import Older, disagreement, judge, older_words, with_verdict
 from .comparing import said, shown, wanted
 from .port import port_rows
-from .unread import judged_without_unit_file, unit_file_rows
+from .unread import judged_without_unit_file, unit_file_rows, unread_sources, unreadable, with_reasons
 from .verdicts import COMPACT_CACHE, DROP_IN, RANKS, RESTART_KEY, SPECULATION_KEY, DriftKind, TruthRow, TruthTable, Verdict
 
 
@@ -61,12 +61,13 @@ def truth_table(state: HostState) -> TruthTable:
         given |= {Source.UNIT: flag.unit, Source.PROCESS: flag.process}
         message = f"{older_words(older)}; {said(flag.unit)} in the unit file, {said(flag.process)} in the process"
         rows.append(TruthRow(flag.name, flag.flag, given, Verdict.DRIFT, message, RESTART_KEY, DriftKind.PROCESS_OLDER))
+    unread = unread_sources(state)
     # First, for it is why the rows beneath it cannot be judged.
-    rows = unit_file_rows(state) + judged_without_unit_file(rows, state)
+    rows = unit_file_rows(state) + judged_without_unit_file(with_reasons(rows, unread), state)
     rows += _missing_ranks(state)
     rows += _drop_in(state)
     rows += port_rows(state)
-    return TruthTable(tuple(rows))
+    return TruthTable(tuple(rows), unreadable(rows, unread))
 
 
 def _compact_cache(witnesses: Witnesses, window: TruthRow) -> TruthRow:

@@ -123,6 +123,8 @@ class TruthTable:
     """All rows, those that are always there first."""
 
     rows: tuple[TruthRow, ...]
+    unreadable: tuple[str, ...] = ()
+    """What could not be read and keeps rows from being judged, each in a few words."""
 
     def row(self, knob: str) -> TruthRow | None:
         return next((row for row in self.rows if row.knob == knob), None)

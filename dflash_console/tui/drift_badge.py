@@ -16,7 +16,9 @@ def drift_evidence(state: HostState) -> tuple[object, ...]:
     repeat what is known, and judging takes milliseconds."""
     parts = (state.service, state.config, state.process, state.server, state.drafter, state.stranger)
     holders = None if state.gpu_holders is None else state.gpu_holders.value
-    known = (state.ready, state.unread_config, holders, *(None if part is None else part.value for part in parts))
+    # Why a source cannot be read is said beside what it says.
+    unread = tuple(state.problems.get(source, "") for source in ("config", "process", "server", "log", "drafter"))
+    known = (state.ready, state.unread_config, unread, holders, *(None if part is None else part.value for part in parts))
     if state.log is None:
         return known
     log = state.log.value

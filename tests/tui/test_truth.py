@@ -11,7 +11,7 @@ from dflash_console import drift
 from dflash_console.drift import TruthTable, truth_table
 from dflash_console.evidence.file_edits import FileEdit
 from dflash_console.plan import Change, Mode, make_plan
-from dflash_console.state import HostState
+from dflash_console.state import HostState, RunState
 from dflash_console.tui.screens.dialog import ScrollText
 from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.screens.truth import TruthPane
@@ -103,6 +103,50 @@ async def test_rows_that_cannot_be_judged_are_counted_and_their_common_reason_is
         assert "no drift" not in str(view.border_subtitle)
         reason = "    the confirmation line has not been seen in this start"
         assert [line.rstrip() for line in view.text.split("\n")].count(reason) == 1
+
+
+LOG_DENIED = "the journal cannot be read: this user is in none of the groups adm and systemd-journal"
+FILE_DENIED = "/etc/systemd/system/sglang-kimi-k26-ddtree.service: permission denied: this user may not read it"
+
+
+@pytest.mark.parametrize(
+    ("unread", "count", "why"),
+    [
+        (replace(state(), server=None, log=None, problems={"log": LOG_DENIED}), "not known: log unreadable", LOG_DENIED),
+        (replace(state(), problems={"config": FILE_DENIED}), "not known: unit file unreadable", FILE_DENIED),
+        (
+            replace(state(run=RunState.STOPPED), problems={"config": FILE_DENIED}),
+            "not known: unit file unreadable · the engine is not running",
+            FILE_DENIED,
+        ),
+    ],
+    ids=["log", "file", "stopped"],
+)
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_what_could_not_be_read_is_not_only_not_known_yet(
+    make_app: MakeApp, unread: HostState, count: str, why: str, size: tuple[int, int]
+) -> None:
+    app = make_app(RecordedLink(unread, read_only=True))
+    async with running(app, size=size) as pilot:
+        await pilot.press("3")
+        view = app.query_one(TruthView)
+        assert count in str(view.border_subtitle)
+        assert cell_len(str(view.border_subtitle)) <= size[0] - 6, "nothing of it is cut off"
+        assert "yet" not in str(view.border_subtitle)
+        await pilot.pause()
+        in_sight = view.text.split("\n")[: view.scrollable_content_region.height]
+        assert why in " ".join(" ".join(in_sight).split()), "without scrolling"
+
+
+async def test_a_source_that_can_no_longer_be_read_changes_the_table(make_app: MakeApp) -> None:
+    link = RecordedLink(replace(state(), server=None, log=None))
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press("3")
+        view = app.query_one(TruthView)
+        assert "not known yet" in str(view.border_subtitle)
+        link.push(replace(state(revision=2), server=None, log=None, problems={"log": LOG_DENIED}))
+        await until(lambda: "log unreadable" in str(view.border_subtitle), "what could not be read")
 
 
 async def test_enter_on_a_row_does_what_its_key_does(make_app: MakeApp) -> None:

@@ -125,3 +125,45 @@ def test_status_does_not_say_that_all_agree_where_settings_are_unknown() -> None
 
 def test_where_all_can_be_read_there_is_no_such_row() -> None:
     assert truth_table(running()).row(UNIT_FILE) is None
+
+
+DENIED = "permission denied: this user may not read it"
+
+
+@pytest.mark.parametrize(
+    ("problem", "missing", "source"),
+    [
+        ("drafter", "drafter", Source.TRAINED),
+        ("process", "process", Source.PROCESS),
+        ("server", "server", Source.SERVER),
+        ("log", "log", Source.LOG),
+    ],
+)
+def test_why_a_source_could_not_be_read_is_said_in_each_of_its_cells(problem: str, missing: str, source: Source) -> None:
+    state = replace(running(), problems={problem: DENIED}, **{missing: None})  # type: ignore[arg-type]
+    unknown = [row.readings[source] for row in truth_table(state).rows if row.readings[source].known is Known.UNKNOWN]
+    assert unknown
+    assert {reading.why for reading in unknown} == {DENIED}
+
+
+def test_a_log_that_could_not_be_read_is_named_as_what_keeps_settings_unknown() -> None:
+    """Stock SGLang does not say what is in effect, so that only its log could."""
+    stock = replace(running(), server=None, log=None, problems={"log": DENIED})
+    table = truth_table(stock)
+    assert table.unreadable == ("log",)
+    assert DENIED in [row.message for row in table.rows if row.verdict is Verdict.UNKNOWN]
+    assert truth_table(replace(stock, problems={})).unreadable == (), "nobody has tried to read it"
+
+
+def test_a_unit_file_that_could_not_be_read_is_named_so_too() -> None:
+    assert truth_table(withheld()).unreadable == ("unit file",)
+    never = replace(running(), config=None, problems={"config": WHY})
+    assert truth_table(never).unreadable == ("unit file",)
+    assert truth_table(running()).unreadable == ()
+
+
+def test_what_was_read_before_stays_and_what_keeps_nothing_from_being_judged_is_not_named() -> None:
+    last_known = replace(running(), problems={"log": DENIED})
+    assert truth_table(last_known).rows == truth_table(running()).rows
+    without_server = replace(running(), server=None, problems={"server": DENIED})
+    assert truth_table(without_server).unreadable == ()

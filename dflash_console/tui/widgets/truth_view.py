@@ -117,11 +117,15 @@ class TruthView(CursorRows["TruthRow"], can_focus=True, inherit_bindings=False):
 
 
 def verdict_words(table: TruthTable) -> str:
-    """``2 in drift``, ``6 not known yet``, and ``no drift`` only when every row could be judged."""
+    """``2 in drift``, ``6 not known: log unreadable``, and ``no drift`` only when every row could be judged.
+
+    *Yet* is said where waiting helps: nothing failed, and not all has been read.
+    """
     items = table.drifted
     unknown = sum(row.verdict.value == "unknown" for row in table.rows)
     parts = [f"{len(items)} in drift"] if items else []
-    parts += [f"{unknown} not known yet"] if unknown else []
+    why = f": {' and '.join(table.unreadable)} unreadable" if table.unreadable else " yet"
+    parts += [f"{unknown} not known{why}"] if unknown else []
     return " · ".join(parts) or "no drift"
 
 
