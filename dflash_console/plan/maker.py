@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ..effective import configured, in_effect
 from ..evidence.command import CommandError, find_engine, no_engine, set_flag
 from ..evidence.file_edits import FileEdit
 from ..evidence.reading import Known
-from ..evidence.secrets import mask_argv
+from ..evidence.secrets import mask_argv, mask_text
 from ..evidence.server import Dialect
 from ..knobs import KnobError, Value, find_knob
 from ..proof import proof_sources, proof_words, quiet_log
@@ -44,7 +45,7 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
     if config.problems:
         raise PlanError(f"no plan can be made, the configuration has to be mended or rolled back first: {config.problems[0]}")
     if find_engine(config.command) is None and change.settings:
-        raise PlanError(f"{no_engine(config.command)}, so it cannot be edited here")
+        raise PlanError(f"{no_engine(config.command)}, so it cannot be edited here{_variables(config.environment)}")
     try:
         # One setting may be named in several ways (its name, its flag, its flag's old spelling).
         change = replace(change, settings={find_knob(name).name: value for name, value in change.settings.items()})
@@ -79,6 +80,15 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
         drafter=survey.drafter,
         undo_after_s=undo_after(survey, predictions) if change.commit_confirm and mode is Mode.RESTART and edits else None,
     )
+
+
+def _variables(environment: Mapping[str, str]) -> str:
+    """What a script may take its settings from, as a hint; empty where no variable is named like one."""
+    named = [mask_text(f"{name}={value}") for name, value in environment.items() if _SETTING.search(name) and value]
+    return f"; the script may take them from the unit's {', '.join(named)} (systemctl edit changes those)" if named else ""
+
+
+_SETTING = re.compile(r"WINDOW|BUDGET|TOPK|TOP_K|BLOCK_SIZE|DRAFT_TOKENS")
 
 
 def choose_mode(state: HostState, change: Change) -> tuple[Mode, dict[str, str]]:

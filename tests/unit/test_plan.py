@@ -171,3 +171,15 @@ def test_the_plan_carries_the_digest_of_all_that_it_read() -> None:
     survey = Survey(drafter=drafter(), drafter_path="/d/config.json", drafter_digest="abc")
     made = plan(state(), {"tree_topk": 2}, Mode.RESTART, survey)
     assert set(made.digests) == {TARGET, "/d/config.json"}
+
+
+def test_flags_of_a_script_cannot_be_edited_and_the_variables_that_it_may_take_are_named() -> None:
+    script = ("/srv/llm/serve.sh",)
+    variables = {"PORT": "30000", "DRAFT_WINDOW": "2048", "TREE_BUDGET": "32", "HF_TOKEN": "hf_secret"}
+    with pytest.raises(PlanError) as refused:
+        plan(state(script, environment=variables), {"draft_window": 512}, Mode.RESTART)
+    said = str(refused.value)
+    assert "the flags live in /srv/llm/serve.sh" in said
+    assert "the unit's DRAFT_WINDOW=2048, TREE_BUDGET=32 (systemctl edit" in said
+    assert "hf_secret" not in said
+    assert plan(state(script, environment=variables), {}, Mode.RESTART).edits == (), "a restart edits nothing"
