@@ -11,6 +11,7 @@ import signal
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from ..evidence.values import whole
 from .service import RunState, ServiceState
 
 PROPERTIES = (
@@ -18,8 +19,17 @@ PROPERTIES = (
     "ExecMainCode,ExecMainStatus,ExecMainStartTimestamp,ActiveEnterTimestamp,NeedDaemonReload,FragmentPath,DropInPaths,"
     "ConditionResult,ConditionTimestampMonotonic,AssertResult,AssertTimestampMonotonic,Job"
 )
-_EXITED = "1"
-"""ExecMainCode of a process that ended by itself (CLD_EXITED of sigaction(2)); 2 = killed, 3 = dumped core."""
+_EXITED = frozenset({"1", "exited"})
+"""ExecMainCode of a process that ended by itself (CLD_EXITED of sigaction(2), and its name); 2 = killed, 3 = dumped core."""
+_MEANT = {
+    200: "its working directory cannot be entered",
+    203: "its program is missing or cannot be executed",
+    209: "its output cannot be opened",
+    216: "its group does not exist",
+    217: "its user does not exist",
+    226: "what it may see of the host cannot be set up",
+}
+"""Statuses that systemd itself gives a process which it could not start (systemd.exec(5), "Process exit codes")."""
 _RUNNING = {"active": RunState.RUNNING, "reloading": RunState.RUNNING, "refreshing": RunState.RUNNING}
 _STATES = {
     **_RUNNING,
@@ -54,7 +64,7 @@ def service_state(unit: str, shown: Mapping[str, str]) -> ServiceState:
     """The state with everything that is wrong in one sentence."""
     pid = _number(shown.get("MainPID", "")) or None
     state = _run_state(shown, pid)
-    ended = pid is None and shown.get("ExecMainCode") == _EXITED
+    ended = pid is None and shown.get("ExecMainCode") in _EXITED
     started = shown.get("ExecMainStartTimestamp") or shown.get("ActiveEnterTimestamp", "")
     return ServiceState(
         unit=unit,
@@ -114,7 +124,7 @@ def _details(unit: str, shown: Mapping[str, str], state: RunState) -> list[str]:
         )
     elif state is RunState.FAILED and result not in ("", "success"):
         found.append(f"it {_how_it_ended(shown)} ({result})")
-    elif state is RunState.RUNNING and restarts:
+    elif state in (RunState.RUNNING, RunState.STARTING, RunState.STOPPING) and restarts:
         times = "once" if restarts == 1 else f"{restarts} times"
         found.append(f"systemd restarted it {times} by itself")
     if shown.get("ActiveState") == "active" and sub == "exited":
@@ -164,8 +174,8 @@ def _how_it_ended(shown: Mapping[str, str]) -> str:
     code, status = shown.get("ExecMainCode", ""), _number(shown.get("ExecMainStatus", ""))
     if status is None or code in ("", "0"):
         return "failed"
-    if code == _EXITED:
-        return f"ended with status {status}"
+    if code in _EXITED:
+        return f"ended with status {status}{f': {_MEANT[status]}' if status in _MEANT else ''}"
     try:
         name = signal.Signals(status).name
     except ValueError:
@@ -174,4 +184,4 @@ def _how_it_ended(shown: Mapping[str, str]) -> str:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
+    return whole(text)

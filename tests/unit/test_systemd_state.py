@@ -136,3 +136,23 @@ def test_specifiers_of_a_name_are_filled_in_and_unknown_ones_named() -> None:
     found = replace_specifiers("%h/%i%", values)
     assert (found.value, found.unknown) == (r"%h/a-b\x2dc%", "h")
     assert len(found.places) == len(found.value)
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        ({"ExecMainCode": "exited", "ExecMainStatus": "1"}, "it ended with status 1 (exit-code)"),
+        ({"ExecMainCode": "1", "ExecMainStatus": "203"}, "status 203: its program is missing or cannot be executed"),
+        (
+            {"ExecMainCode": "1", "ExecMainStatus": "\u00b2", "MainPID": "\u00b2", "NRestarts": "[not set]"},
+            "it failed (exit-code)",
+        ),
+        (
+            {"ActiveState": "activating", "SubState": "start-pre", "NRestarts": "7", "ExecMainCode": "1", "ExecMainStatus": "1"},
+            "systemd restarted it 7 times by itself",
+        ),
+    ],
+)
+def test_how_it_ended_and_how_often_is_told_in_words(shown: dict[str, str], said: str) -> None:
+    failed = {"LoadState": "loaded", "ActiveState": "failed", "SubState": "failed", "Result": "exit-code"}
+    assert said in service_state("u.service", {**failed, **shown}).detail
