@@ -147,7 +147,9 @@ class _Run:
         verdict = overall(steps.proofs)
         try:
             if steps.undo.wanted and verdict is not Verdict.CONFIRMED:
-                raise StageFailed(verdict, f"{_success(steps.proofs, verdict)}; what is not confirmed is put back")
+                raise StageFailed(
+                    verdict, f"{_success(steps.proofs, verdict, steps.unproven)}; what is not confirmed is put back"
+                )
             await steps.undo.call_off(self._operation)
         except LinkLost:
             raise
@@ -155,7 +157,7 @@ class _Run:
             return await self._failed_restart(steps, error, rollback=True)
         if verdict is Verdict.CONFIRMED:
             await self._keep([proof.words for proof in steps.proofs])
-        return self._operation.result(verdict, _success(steps.proofs, verdict))
+        return self._operation.result(verdict, _success(steps.proofs, verdict, steps.unproven))
 
     async def _failed_restart(self, steps: RestartApply, error: StageFailed, *, rollback: bool) -> ApplyResult:
         with contextlib.suppress(HostError):
@@ -229,6 +231,7 @@ class _Run:
         await store.add_present(invocation_id=self._operation.invocation_id or self._plan.invocation_id or "", evidence=evidence)
 
 
-def _success(proofs: tuple[KnobProof, ...], verdict: Verdict) -> str:
+def _success(proofs: tuple[KnobProof, ...], verdict: Verdict, unproven: str = "") -> str:
     words = "; ".join(proof.words for proof in proofs) or "the engine answers a prompt in a new start"
+    words = "; ".join(filter(None, (words, unproven)))
     return words if verdict is Verdict.CONFIRMED else f"applied, but not confirmed in all: {words}"

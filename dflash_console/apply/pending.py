@@ -102,7 +102,7 @@ async def _resume(run: TakenUp, found: Found) -> ApplyResult:
     except StageFailed as error:
         raise StageFailed(error.verdict, await _with_timer(steps.undo, error.reason), error.lines) from error
     verdict = overall(steps.proofs)
-    words = "; ".join(proof.words for proof in steps.proofs)
+    words = "; ".join(filter(None, (*(proof.words for proof in steps.proofs), steps.unproven)))
     if verdict is not Verdict.CONFIRMED:
         words = await _with_timer(steps.undo, words)
     else:

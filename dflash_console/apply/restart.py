@@ -30,6 +30,7 @@ from .patience import Patience
 from .records import StageFailed, Timeouts, Verdict
 from .start import Before, ask_for_restart, await_restart, how_it_ended, last_words, look_before, start_lines
 from .undo import ARM, CALL_OFF, Undo
+from .variables import Variables, changed_variables, environment_of, unproven_words
 from .writing import write_edits
 
 STAGES = (
@@ -88,6 +89,10 @@ class RestartApply:
         self._patience = Patience(session.transport, timeouts.link, operation.move)
         self.undo = Undo(session, plan, self._patience)
         self.proofs: tuple[KnobProof, ...] = ()
+        self.unproven = ""
+        """What came into effect beside that and nothing proves, in words."""
+        self._variables: Variables | None = None
+        """Of the start before; ``None`` = not looked at."""
         self.touched = False
         """A write was begun: a file may have been changed."""
         self.restarted = False
@@ -101,6 +106,8 @@ class RestartApply:
         Raises:
             StageFailed: with the verdict of the stage that failed.
         """
+        known = self._session.watcher.state.config
+        self._variables = Variables(known.value.environment) if known is not None else None
         await self._write()
         if drain:
             await self._drain()
@@ -177,6 +184,9 @@ class RestartApply:
         service, transport, patience = self._session.service, self._session.transport, self._patience
         async with self._operation.stage("restart", Verdict.NO_RESTART) as notes:
             before = await patience.ask(lambda: look_before(transport, service))
+            if before.main is not None and self._variables is not None:
+                pid = before.main.pid
+                self._variables = replace(self._variables, process=await patience.ask(lambda: environment_of(transport, pid)))
             self._note_restart(before)
             self.restarted = True
             self.was_running = before.running
@@ -221,6 +231,9 @@ class RestartApply:
         evidence = mark.text if mark is not None else "the server answers"
         operation.reached("ready", evidence, mark.number if mark is not None else None)
         await self._prompt()
+        if self._variables is not None:
+            now = Variables(config.environment, await self._patience.ask(lambda: environment_of(session.transport, pid)))
+            self.unproven = unproven_words(changed_variables(self._variables, now))
         await self._truth(follower, argv)
 
     async def _process_up(self, config: ServiceConfig) -> int:
@@ -313,7 +326,7 @@ class RestartApply:
     async def _table(self) -> str:
         snapshot = await self._session.watcher.refresh()
         rows = drift_items(truth_table(snapshot))
-        proven = "; ".join(proof.words for proof in self.proofs)
+        proven = "; ".join(filter(None, (*(proof.words for proof in self.proofs), self.unproven)))
         if not rows:
             return proven or "no drift"
         return "; ".join(filter(None, (proven, f"drift elsewhere: {', '.join(row.title.lower() for row in rows)}")))

@@ -100,7 +100,7 @@ async def revert_restart(
         return replace(
             failed, verdict=Verdict.ROLLBACK_FAILED, reason=text, rollback=rollback, invocation_id=operation.invocation_id
         )
-    words = "; ".join(proof.words for proof in steps.proofs)
+    words = "; ".join(filter(None, (*(proof.words for proof in steps.proofs), steps.unproven)))
     if overall(steps.proofs) is not Verdict.CONFIRMED:
         rollback = operation.result(Verdict.UNKNOWN, words)
         text = f"{failed.reason}; rolled back: the previous configuration runs, but this engine cannot confirm all of it: {words}"

@@ -80,6 +80,28 @@ async def test_what_no_setting_tells_is_said_to_be_unproven(make_unit: MakeUnit,
         ]
 
 
+async def test_variables_that_change_with_a_flag_are_said_to_be_unproven_though_the_flag_is_confirmed(
+    make_unit: MakeUnit, tmp_path: Path
+) -> None:
+    unit = make_unit(environment={"KEPT": "1", "SAME": "1"})
+    async with session_on(tmp_path) as session:
+        await started(session)
+        unit.file.write_text(unit.file.read_text().replace('"KEPT" = "1"', '"KEPT" = "2"'))
+        result = await change(session, {"flag:--port": str(free_port())})
+        said = "not proven: environment variable KEPT, changed by this start: no line of its log tells it"
+        assert result.confirmed
+        assert "--port" in result.reason
+        assert said in result.reason
+        assert said in result.stages[-1].evidence
+        assert "not proven" not in (await restart_service(session, timeouts=FAST)).reason, "the start before had it already"
+        plan = await plan_roll_back(session)
+        assert plan is not None
+        back = await carry_out_roll_back(session, plan, timeouts=FAST)
+        assert back.confirmed
+        assert f"--port {unit.port}" in back.reason
+        assert said in back.reason
+
+
 async def test_beside_a_stopped_unit_it_leads_further_back_than_to_what_is_written(make_unit: MakeUnit, tmp_path: Path) -> None:
     unit = make_unit("--speculative-ddtree-budget", "8")
     async with session_on(tmp_path) as session:
