@@ -8,6 +8,7 @@ imported here but the standard library: an installed plugin must cost a server w
 from __future__ import annotations
 
 import logging
+import sys
 
 _logger = logging.getLogger(__name__)
 
@@ -18,9 +19,20 @@ def register() -> None:
 
     findings = gate.check(gate.REGISTRATION)
     if findings:
-        _logger.error("%s", gate.refusal(findings))
+        _tell(gate.refusal(findings))
         return
-    from engine_launch.sglang_plugin import algorithm, flags
+    try:
+        from engine_launch.sglang_plugin import algorithm, flags
 
-    algorithm.register()
-    flags.install()
+        algorithm.register()
+        flags.install()
+    except Exception as error:  # whatever another SGLang does with names that look the same
+        _tell(gate.refusal([gate.Finding("registration", f"failed ({type(error).__name__}: {error})")]))
+
+
+def _tell(refusal: str) -> None:
+    """Say why there is no DDTREE to those who asked for it; a server without it says nothing of it."""
+    words = [word.upper() for word in sys.argv]
+    asked = any(word == "DDTREE" or word.endswith("=DDTREE") for word in words)
+    in_file = any(word.split("=")[0] == "--CONFIG" for word in words)
+    _logger.log(logging.ERROR if asked else logging.WARNING if in_file else logging.DEBUG, "%s", refusal)

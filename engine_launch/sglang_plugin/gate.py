@@ -22,6 +22,8 @@ class Need:
 
     name: str
     parameters: tuple[str, ...] = ()
+    called: bool = True
+    """The plugin gives just these parameters, so that no other may be required; else SGLang's own caller gives the others."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,47 @@ class Finding:
 
 _S = "sglang.srt."
 _UPDATER = _S + "managers.scheduler_components.weight_updater:SchedulerWeightUpdaterManager."
+_FIELDS: tuple[str, ...] = (
+    "attn_cp_size",
+    "dcp_size",
+    "device",
+    "disaggregation_mode",
+    "enable_deterministic_inference",
+    "enable_dp_attention",
+    "enable_hierarchical_cache",
+    "enable_multi_layer_eagle",
+    "enable_page_major_kv_layout",
+    "enable_pdmux",
+    "enable_strict_thinking",
+    "enable_two_batch_overlap",
+    "enable_unified_memory",
+    "kv_canary",
+    "kv_cache_dtype",
+    "max_running_requests",
+    "page_size",
+    "pp_size",
+    "preferred_sampling_params",
+    "skip_server_warmup",
+    "speculative_accept_threshold_acc",
+    "speculative_accept_threshold_single",
+    "speculative_adaptive",
+    "speculative_dflash_block_size",
+    "speculative_draft_attention_backend",
+    "speculative_draft_model_path",
+    "speculative_draft_window_size",
+    "speculative_num_draft_tokens",
+    "speculative_use_rejection_sampling",
+    "tokenizer_worker_num",
+    "url",
+    "ssl_verify",
+    "get_tokenizer_worker_class",
+    "override",
+)
+"""Of ``ServerArgs``. One with another name would lift a refusal in silence."""
 REGISTRATION: tuple[Need, ...] = (
     Need(_S + "speculative.spec_info:SpeculativeAlgorithm.register", ("name", "supports_overlap", "spec_class")),
     Need(_S + "speculative.spec_info:SpeculativeAlgorithm.create_future_map"),
+    Need(_S + "speculative.spec_registry:get_spec"),
     Need(_S + "speculative.spec_registry:CustomSpecAlgo.handle_server_args", ("server_args",)),
     Need(_S + "speculative.spec_registry:CustomSpecAlgo.create_worker", ("server_args",)),
     Need(
@@ -57,7 +97,6 @@ RUNNING: tuple[Need, ...] = (
     Need(_S + "arg_groups.speculative_hook:_handle_dflash", ("server_args",)),
     Need(_S + "arg_groups.overrides:resolved_view"),
     Need(_S + "arg_groups.overrides:attention_backends_of"),
-    Need(_S + "runtime_context:get_spec"),
     Need(_S + "runtime_context:get_exec"),
     Need(_S + "runtime_context:get_parallel"),
     Need(_S + "distributed:get_tp_group"),
@@ -117,7 +156,29 @@ RUNNING: tuple[Need, ...] = (
     Need(_S + "model_executor.runner.decode_cuda_graph_runner:DecodeCudaGraphRunner.load_batch", ("forward_batch",)),
     Need(_S + "model_executor.runner.decode_cuda_graph_runner:DecodeCudaGraphRunner.can_run_graph", ("forward_batch",)),
     Need(_S + "model_executor.model_runner:ModelRunner._extend_forward_kwargs", ("forward_batch", "pp_proxy_tensors")),
-    Need(_S + "model_executor.forward_batch_info:ForwardBatch.init_new", ("batch", "model_runner", "capture_hidden_mode")),
+    Need(
+        _S + "model_executor.forward_batch_info:ForwardBatch.init_new",
+        ("batch", "model_runner", "capture_hidden_mode", "return_hidden_states_before_norm"),
+    ),
+    Need(
+        _S + "model_executor.forward_batch_info:ForwardBatch",
+        (
+            *("forward_mode", "batch_size", "input_ids", "req_pool_indices", "seq_lens", "out_cache_loc", "seq_lens_sum"),
+            *("seq_lens_cpu", "positions", "input_embeds", "spec_algorithm", "spec_info", "capture_hidden_mode"),
+        ),
+    ),
+    Need(_S + "model_executor.forward_batch_info:ForwardMode.TARGET_VERIFY"),
+    Need(_S + "model_executor.forward_batch_info:CaptureHiddenMode.FULL"),
+    Need(_S + "model_executor.forward_batch_info:CaptureHiddenMode.NULL"),
+    Need(_S + "speculative.spec_info:SpeculativeAlgorithm.DFLASH"),
+    Need(_S + "speculative.dflash_worker_v2:DFlashWorkerV2.init_attention_backends"),
+    Need(_S + "speculative.dflash_worker_v2:DFlashWorkerV2.init_cuda_graphs"),
+    Need(
+        _S + "managers.tp_worker:TpModelWorker.forward_batch_generation",
+        ("batch", "forward_batch", "is_verify", "skip_attn_backend_init"),
+    ),
+    Need(_S + "sampling.sampling_params:SamplingParams", ("max_new_tokens",)),
+    Need(_S + "sampling.sampling_params:SamplingParams.normalize", ("tokenizer",)),
     Need(
         _S + "layers.attention.triton_backend:TritonAttnBackend.init_cuda_graph_state",
         ("max_bs", "max_num_tokens", "kv_indices_buf"),
@@ -125,7 +186,11 @@ RUNNING: tuple[Need, ...] = (
     Need(_S + "layers.attention.triton_backend:TritonAttnBackend.verify_mask"),
     Need(_S + "layers.attention.triton_backend:TritonAttnBackend.init_forward_metadata", ("forward_batch",)),
     Need(_S + "layers.attention.verify_mask:VerifyMask"),
-    Need("sglang.kernels.ops.attention.extend_attention:extend_attention_fwd", ("custom_mask", "skip_prefix_custom_mask")),
+    Need(
+        "sglang.kernels.ops.attention.extend_attention:extend_attention_fwd",
+        ("custom_mask", "skip_prefix_custom_mask"),
+        called=False,
+    ),
     Need(
         _S + "layers.sampler:top_k_top_p_min_p_sampling_from_probs_torch",
         ("probs", "top_ks", "top_ps", "min_ps", "need_min_p_sampling", "sampling_seed", "positions"),
@@ -157,12 +222,11 @@ RUNNING: tuple[Need, ...] = (
     Need(_S + "managers.tokenizer_manager:TokenizerManager.release_memory_occupation", ("obj", "request")),
     Need(_S + "managers.io_struct:SetInternalStateReqOutput"),
     Need(_S + "managers.tokenizer_manager:TokenizerManager.resolved_config_dict", ("base",)),
-    Need(_S + "managers.tokenizer_manager:TokenizerManager._calculate_spec_decoding_metrics", ("meta_info",)),
+    Need(_S + "managers.tokenizer_manager:TokenizerManager._calculate_spec_decoding_metrics", ("meta_info",), called=False),
     Need(_S + "entrypoints.http_server:_wait_and_warmup", ("server_args", "launch_callback", "execute_warmup_func")),
-    Need(_S + "server_args:ServerArgs.url"),
-    Need(_S + "server_args:ServerArgs.ssl_verify"),
-    Need(_S + "server_args:ServerArgs.tokenizer_worker_num"),
-    Need(_S + "server_args:ServerArgs.get_tokenizer_worker_class"),
+    Need(_S + "entrypoints.http_server:_execute_server_warmup", ("server_args",)),
+    Need(_S + "utils:kill_process_tree", ("parent_pid",)),
+    *(Need(f"{_S}server_args:ServerArgs.{name}") for name in _FIELDS),
     Need(_S + "managers.multi_tokenizer_mixin:get_tokenizer_worker_class", ("server_args",)),
 )
 """What the worker and its hooks use."""
@@ -212,4 +276,12 @@ def _look(need: Need) -> Finding | None:
     except (TypeError, ValueError):
         return Finding(need.name, "has no signature that can be read")
     absent = [name for name in need.parameters if name not in known]
-    return Finding(need.name, f"does not take {', '.join(absent)}") if absent else None
+    if absent:
+        return Finding(need.name, f"does not take {', '.join(absent)}")
+    more = [name for name, parameter in known.items() if _required(parameter) and name not in (*need.parameters, "self", "cls")]
+    return Finding(need.name, f"asks for {', '.join(more)}") if more and need.called else None
+
+
+def _required(parameter: inspect.Parameter) -> bool:
+    collects = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and not collects

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
-from engine_launch.spec.tree_sizes import MAX_BUDGET, OptionError, tree_sizes
+from engine_launch.spec.tree_sizes import MAX_BUDGET, MAX_WINDOW, OptionError, tree_sizes, within
 
 ENVIRONMENT = "DDTREE_SGLANG_OPTIONS"
 DRAFT_POOLS = ("stock", "ring")
@@ -72,6 +72,8 @@ class Options:
             OptionError: a number is out of bounds, or two contradict each other.
         """
         sizes = tree_sizes(block, self.budget, self.topk, self.max_budget, self.max_topk, self.widths)
+        if window is not None:
+            within("--speculative-draft-window-size", window, block, MAX_WINDOW)
         ring_window = (window or 0) if self.draft_pool == "ring" else 0
         return Limits(block, sizes.budget, sizes.topk, sizes.max_topk, sizes.widths, sizes.ceiling, ring_window)
 

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from engine_launch.sglang_plugin.options import Limits
+from engine_launch.spec.tree_sizes import MAX_WINDOW
 
-MAX_WINDOW = 1 << 20
-"""Tokens; beyond every context length there is."""
 _SANE = 1 << 53
 """Numbers beyond it are not written out in a message."""
 REQUEST_KEYS = ("ddtree_budget", "ddtree_topk", "speculative")

@@ -55,9 +55,10 @@ from engine_launch.sglang_plugin.verify import (
     share_graph_buffers,
     verify,
 )
+from engine_launch.spec.tree_sizes import MAX_WINDOW
 
 _logger = logging.getLogger(__name__)
-_NO_WINDOW = settings.MAX_WINDOW << 8
+_NO_WINDOW = MAX_WINDOW << 8
 """Tokens; a window that no request fills is none."""
 
 _running: DDTreeWorker | None = None

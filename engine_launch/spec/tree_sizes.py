@@ -14,6 +14,8 @@ DEFAULT_CEILING = 32
 DEFAULT_TOPK_CEILING = 8
 MAX_BUDGET = 256
 MAX_TOPK = 64
+MAX_WINDOW = 1 << 20
+"""Tokens; beyond every context length there is."""
 CAPTURED = (9, 17, 33, 65, 129)
 """Widths for which graphs are captured, unless told otherwise, beside that of the budget."""
 TREE_FLAGS = "--speculative-ddtree-"

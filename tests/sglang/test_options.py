@@ -35,6 +35,12 @@ def test_a_ring_has_room_for_the_window_of_the_start() -> None:
     assert Options(draft_pool="stock").resolve(8, 512).ring_window == Options().resolve(8, 512).ring_window == 0
 
 
+@pytest.mark.parametrize("window", [7, (1 << 20) + 1])
+def test_a_window_out_of_bounds_is_refused_as_it_is_while_running(window: int) -> None:
+    with pytest.raises(OptionError, match=rf"--speculative-draft-window-size is {window}; 8 to 1048576 are possible"):
+        Options().resolve(8, window)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
