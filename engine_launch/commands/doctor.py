@@ -11,9 +11,10 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 from engine_launch.commands.line_parser import LineParser, port_number
-from engine_launch.commands.output import complain, one_line
+from engine_launch.commands.output import complain, one_line, waiting
 from engine_launch.commands.serve import found_engine, has_gpu, split_engine
 from engine_launch.commands.serve_sglang import DEFAULT_PORT, has_sglang
 from engine_launch.doctor.check import Check, Status, fail
@@ -56,7 +57,8 @@ def doctor(argv: Sequence[str]) -> int:
         return complain(str(error))
     flags = read_flags(words)
     host = arguments.host or flags.get("--host") or "127.0.0.1"
-    checks = examine(flags, kind, host, arguments.port, words)
+    with waiting("SGLang is asked for its flags and names, which takes up to a minute …") if has_sglang() else nullcontext():
+        checks = examine(flags, kind, host, arguments.port, words)
     if arguments.json:
         rows = [{"name": one.name, "status": one.status.value, "message": one.message} for one in checks]
         print(json.dumps({"checks": rows}, indent=2))

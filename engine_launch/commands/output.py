@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sys
+from collections.abc import Iterator
 
 WRONG_USE = 2
 """Exit code for what the user can mend: flags, files, ports."""
@@ -12,6 +15,20 @@ def complain(message: str, code: int = WRONG_USE) -> int:
     """Print one error line; returns the exit code."""
     print(f"ddtree-launch: error: {one_line(message)}", file=sys.stderr)
     return code
+
+
+@contextlib.contextmanager
+def waiting(message: str) -> Iterator[None]:
+    """Say on a terminal what is waited for, and take it back afterwards; nothing where stderr is a file or a pipe."""
+    shown = sys.stderr.isatty()
+    if shown:
+        # One row of the terminal, for no more can be taken back.
+        print(one_line(message)[: shutil.get_terminal_size().columns - 1], end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def warn(message: str) -> None:

@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from engine_launch.doctor.command_line import check_config_file, check_folders
 from engine_launch.doctor.software import PLUGIN, PLUGIN_TARGET, RESTRICTING_VARIABLE, kept_out
 from engine_launch.local_paths import expanded, is_folder
 from engine_launch.sglang_plugin.gate import TESTED_VERSION
+from engine_launch.spec.checks import GPU_DEVICES
 from engine_launch.spec.drafter_check import Severity, Shapes, TargetShape, capture_problem, check_drafter, ranks_problem
 from engine_launch.spec.drafter_config import DrafterConfigError, load_drafter_config
 from engine_launch.spec.flags import FlagError
@@ -33,6 +35,7 @@ from engine_launch.versions import UNKNOWN, version_of
 
 PLUGIN_GROUP = "sglang.srt.plugins"
 DEFAULT_PORT = 30000
+GPU_TOOLS = ("nvidia-smi", "rocm-smi")
 
 
 def has_sglang() -> bool:
@@ -72,6 +75,7 @@ def check(argv: Sequence[str]) -> tuple[str, ...]:
             f"cannot share one with the embedded engine): {install_command('sglang', importlib.metadata.distribution)}"
         )
     warnings = [*verdicts.warnings, *_check_plugin(flags), *_check_drafter(flags, draft_folder)]
+    _check_gpu(flags)
     _check_port(flags)
     return tuple(warnings)
 
@@ -92,6 +96,15 @@ def _check_plugin(flags: Mapping[str, str]) -> list[str]:
     if version == UNKNOWN:
         return [f"DDTREE is tested with SGLang {TESTED_VERSION}; the version of this one is not known."]
     return [] if version == TESTED_VERSION else [f"DDTREE is tested with SGLang {TESTED_VERSION}; this is {version}."]
+
+
+def _check_gpu(flags: Mapping[str, str]) -> None:
+    """DDTREE runs on GPUs alone; without one SGLang loads for half a minute and ends in a traceback of its own."""
+    if asked_algorithm(flags) == "DDTREE" and not any(map(os.path.exists, GPU_DEVICES)) and not any(map(shutil.which, GPU_TOOLS)):
+        raise FlagError(
+            "no GPU is to be seen here: there is neither a driver's device (/dev/nvidiactl, /dev/kfd) nor its tool (nvidia-smi, "
+            "rocm-smi). In a container, give it the GPUs (docker run --gpus all); else load the driver, or use --engine embedded."
+        )
 
 
 def _folder(path: str) -> Path | None:

@@ -27,6 +27,7 @@ NOBODY = "~no-such-user-of-this-machine/model"
 def sglang_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve_sglang, "has_sglang", lambda: True)
     monkeypatch.setattr(serve_sglang, "_check_plugin", lambda flags: [])
+    monkeypatch.setattr(serve_sglang, "GPU_DEVICES", ("/dev/null",))
 
 
 def refusal(words: list[str]) -> str:

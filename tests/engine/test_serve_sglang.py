@@ -48,6 +48,22 @@ def test_without_the_plugin_ddtree_is_refused_and_all_else_is_not(tmp_path: Path
     assert serve(host, "--model-path", "m", "--port", "0").stdout.startswith("started|")
 
 
+@pytest.mark.parametrize("seen", ["device", "tool", "neither"])
+def test_ddtree_where_no_gpu_is_to_be_seen_is_refused_before_a_minute_of_loading(
+    seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve_sglang, "GPU_DEVICES", ("/dev/null" if seen == "device" else str(tmp_path / "none"),))
+    monkeypatch.setattr(serve_sglang, "GPU_TOOLS", ("sh" if seen == "tool" else "no-such-tool-of-this-machine",))
+    monkeypatch.setattr(serve_sglang, "has_sglang", lambda: True)
+    monkeypatch.setattr(serve_sglang, "_check_plugin", lambda flags: [])
+    if seen == "neither":
+        with pytest.raises(FlagError, match="no GPU is to be seen here"):
+            serve_sglang.check([*DDTREE, "--port", "0"])
+    else:
+        assert serve_sglang.check([*DDTREE, "--port", "0"]) == ()
+    assert serve_sglang.check(["--model-path", "org/target", "--port", "0"]) == (), "SGLang runs other algorithms elsewhere too"
+
+
 def test_a_plugin_kept_out_by_the_environment_is_named(tmp_path: Path) -> None:
     host = GpuHost(tmp_path, more={"SGLANG_PLUGINS": "other"})
     assert "SGLANG_PLUGINS=other keeps the DDTREE plugin out" in refused(serve(host, *DDTREE, "--port", "0"))
