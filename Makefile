@@ -17,9 +17,11 @@ DEBIAN_HOSTS := systemd-container dbus openssh-server openssh-client nftables su
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Operations on stand-in engines: the half of the waiting tests that has a lane of its own.
 APPLYING := test_apply or test_console_killed or test_false_confirmations or test_strangers
+# About half of the screens' tests, by the time that they take.
+SCREENS := $(wildcard tests/tui/test_[a-f]*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model run test check format lint types contracts unit tests computing screens waiting applying changes hosts sglang links units remote faults bench pictures keys build clean
+.PHONY: help setup model run test check format lint types contracts unit tests computing screens panels waiting applying changes hosts sglang links units remote faults bench pictures keys build clean
 ifndef IN_LANES
 .NOTPARALLEL:
 endif
@@ -51,12 +53,12 @@ contracts:
 unit:
 	$(BIN)/pytest tests/unit
 
-# The unit tests have run in `check`. The others go in lanes: one of those that compute, one of the screens, two of those that mostly
+# The unit tests have run in `check`. The others go in lanes: one of those that compute, two of the screens, two of those that mostly
 # wait for processes, and one of those that break real hosts, with the checks for GPUs after them; each lane's output comes whole when
 # it ends. What tries SSH, systemd, the journal and changes one by one takes as long again and runs with `make hosts`.
 tests:
-	@echo "Tests in five lanes, some minutes; the output of each comes when it ends …"
-	@$(MAKE) --no-print-directory --jobs=5 --keep-going --output-sync=target IN_LANES=1 computing screens waiting applying changes
+	@echo "Tests in six lanes, some minutes; the output of each comes when it ends …"
+	@$(MAKE) --no-print-directory --jobs=6 --keep-going --output-sync=target IN_LANES=1 computing screens panels waiting applying changes
 
 # In an environment of its own: SGLang pins another torch than the embedded engine has. Its CUDA libraries are left out, so nothing
 # but import, arguments and the kernels (in Triton's interpreter) can be tried; the rest needs a GPU, see docs/sglang.md.
@@ -70,7 +72,10 @@ computing:
 	$(BIN)/pytest tests/engine tests/sglang --durations=10
 
 screens:
-	$(BIN)/pytest tests/tui --durations=10
+	$(BIN)/pytest $(SCREENS) --durations=10
+
+panels:
+	$(BIN)/pytest $(filter-out $(SCREENS),$(wildcard tests/tui/test_*.py)) --durations=10
 
 waiting:
 	$(BIN)/pytest tests/hosts tests/packaging tests/terminal -m "not realhost" -k "not ($(APPLYING))" --durations=10

@@ -203,3 +203,17 @@ def test_every_name_that_the_plugin_uses_is_there() -> None:
 
     assert gate.sglang_version() == gate.TESTED_VERSION
     assert gate.check() == []
+
+
+def test_a_registration_that_breaks_ends_no_server(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    import engine_launch.sglang_plugin as plugin
+    from engine_launch.sglang_plugin import flags
+
+    def breaks() -> None:
+        raise TypeError("register() takes 2 positional arguments")
+
+    monkeypatch.setattr(sys, "argv", ["launch_server.py", "--speculative-algorithm", "DDTREE"])
+    monkeypatch.setattr(flags, "install", breaks)
+    plugin.register()
+    assert "failed (TypeError: register() takes 2 positional arguments)" in caplog.text
+    assert "install that version" in caplog.text
