@@ -204,6 +204,8 @@ class HostApp(ChangingApp):
 
     def tick(self) -> None:
         """Ages go on when nothing arrives. Costs one line of text; nothing is repainted when it is the same."""
+        if not self.is_running:
+            return  # The screens are being taken down, piece by piece, while timers still run.
         if self.planning:
             self.operations.planning.show()
         # Where snapshots come every second, each has shown the header already; its settings take a millisecond to put together.

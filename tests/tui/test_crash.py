@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from textual.css.query import NoMatches
 
 from dflash_console.apply import ApplyResult
 from dflash_console.load.client import OnChunk, OnDone
@@ -87,6 +88,20 @@ async def test_prompts_that_fail_by_an_error_of_the_consoles_own_are_over_and_to
         await until(lambda: "an error of the console's own (KeyError)" in dock.text, "a word in the dock")
         assert not dock.running
         await until(lambda: "while sending prompts (KeyError)" in notices(app), "a notice")
+
+
+async def test_a_tick_while_the_screens_are_taken_down_looks_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = console(tmp_path, StumblingLink(state()))
+    async with running(app):
+        monkeypatch.setattr(app, "_judge_age", lambda: True)
+        monkeypatch.setattr(app, "_header_shown", 0.0)
+        await app.query_one("#decode").remove()
+        with monkeypatch.context() as ending:
+            ending.setattr(app, "_running", False)
+            app.tick()
+        with pytest.raises(NoMatches):
+            app.tick()
+        monkeypatch.undo()
 
 
 def test_reports_are_bounded(tmp_path: Path) -> None:
