@@ -15,8 +15,8 @@ from contextlib import nullcontext
 
 from engine_launch.commands.line_parser import LineParser, port_number
 from engine_launch.commands.output import complain, one_line, waiting
-from engine_launch.commands.serve import found_engine, has_gpu, split_engine
-from engine_launch.commands.serve_sglang import DEFAULT_PORT, has_sglang
+from engine_launch.commands.serve import found_engine, split_engine
+from engine_launch.commands.serve_sglang import DEFAULT_PORT, has_gpu, has_sglang
 from engine_launch.doctor.check import Check, Status, fail
 from engine_launch.doctor.embedded import check_embedded, check_port, check_python
 from engine_launch.doctor.embedded_flags import check_embedded_flags

@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 from engine_launch.commands.output import complain, warn
-from engine_launch.commands.serve_sglang import has_sglang, serve_sglang
-from engine_launch.spec.checks import GPU_DEVICES, EngineKind, check_embedded
+from engine_launch.commands.serve_sglang import has_gpu, has_sglang, serve_sglang
+from engine_launch.spec.checks import EngineKind, check_embedded
 from engine_launch.spec.flags import FlagError, parse_flags, read_value, resolve
 from engine_launch.spec.flags_help import serve_help
 from engine_launch.spec.installing import install_command
@@ -52,10 +51,6 @@ def found_engine(kind: EngineKind) -> EngineKind:
     if kind is not EngineKind.AUTO:
         return kind
     return EngineKind.SGLANG if has_sglang() and has_gpu() else EngineKind.EMBEDDED
-
-
-def has_gpu() -> bool:
-    return any(Path(device).exists() for device in GPU_DEVICES)
 
 
 def serve_embedded(argv: Sequence[str]) -> int:

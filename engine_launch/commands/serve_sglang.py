@@ -42,6 +42,11 @@ def has_sglang() -> bool:
     return importlib.util.find_spec("sglang") is not None
 
 
+def has_gpu() -> bool:
+    """Whether a driver's device is here."""
+    return any(map(os.path.exists, GPU_DEVICES))
+
+
 def serve_sglang(argv: Sequence[str]) -> NoReturn:
     """Become SGLang with these flags.
 
@@ -100,7 +105,7 @@ def _check_plugin(flags: Mapping[str, str]) -> list[str]:
 
 def _check_gpu(flags: Mapping[str, str]) -> None:
     """DDTREE runs on GPUs alone; without one SGLang loads for half a minute and ends in a traceback of its own."""
-    if asked_algorithm(flags) == "DDTREE" and not any(map(os.path.exists, GPU_DEVICES)) and not any(map(shutil.which, GPU_TOOLS)):
+    if asked_algorithm(flags) == "DDTREE" and not has_gpu() and not any(map(shutil.which, GPU_TOOLS)):
         raise FlagError(
             "no GPU is to be seen here: there is neither a driver's device (/dev/nvidiactl, /dev/kfd) nor its tool (nvidia-smi, "
             "rocm-smi). In a container, give it the GPUs (docker run --gpus all); else load the driver, or use --engine embedded."

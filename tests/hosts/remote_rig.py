@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dflash_console.apply import Timeouts
+from dflash_console.apply import StageEvent, StageStatus, Timeouts, apply_plan
 from dflash_console.config import Config, Sampling
+from dflash_console.plan import Plan
 from dflash_console.session import HostSession, open_session
 from engine_launch.embedded.model_files import CACHE_VARIABLE, cache_folder
 from tests.testhost import TestHost, free_port
@@ -84,3 +86,18 @@ def remote(boot_host: BootHost, ssh_home: SshHome, tmp_path: Path, monkeypatch: 
     host = boot_host("gpu-a")
     ssh_home.add_host("gpu", host)
     return Remote(host, tmp_path)
+
+
+async def cut_off_at(session: HostSession, plan: Plan, name: str) -> None:
+    """Apply, and be gone when the stage is done."""
+    reached = asyncio.Event()
+
+    def note(event: StageEvent) -> None:
+        if event.stage.name == name and event.stage.status is StageStatus.DONE:
+            reached.set()
+
+    work = asyncio.create_task(apply_plan(session, plan, timeouts=WAITS, on_event=note))
+    await asyncio.wait_for(reached.wait(), 120)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work

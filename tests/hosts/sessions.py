@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from dflash_console.apply import ApplyResult, Stage, Timeouts, apply_plan, start_service
+from dflash_console.apply import ApplyResult, Stage, Timeouts, apply_plan, plan_roll_back, start_service
 from dflash_console.config import Config, Sampling
 from dflash_console.knobs import Value
 from dflash_console.paths import Paths
-from dflash_console.plan import Change, Mode
+from dflash_console.plan import Change, Mode, Plan
 from dflash_console.session import HostSession, open_session
 
 FAST = Timeouts(restart=40, ready=60, prompt=40, drain=20, hot=10)
@@ -54,3 +54,16 @@ async def change(
 
 def stage(result: ApplyResult, name: str) -> Stage:
     return next(found for found in result.stages if found.name == name)
+
+
+async def planned_roll_back(session: HostSession) -> Plan:
+    """The plan of a roll-back that nothing stands in the way of."""
+    plan = await plan_roll_back(session)
+    assert plan is not None
+    assert not plan.blocked, plan.findings
+    return plan
+
+
+def said(plan: Plan) -> str:
+    """What a plan finds, in one text."""
+    return " | ".join(finding.message for finding in plan.findings)

@@ -19,7 +19,7 @@ from dflash_console.apply import (
 )
 from dflash_console.evidence.server import in_effect_reading
 from dflash_console.knobs import KNOBS, Value
-from dflash_console.plan import Mode, Plan
+from dflash_console.plan import Mode
 from dflash_console.session import HostSession
 from dflash_console.tui.link import LinkError
 from dflash_console.tui.live_operations import LiveOperations
@@ -27,20 +27,9 @@ from dflash_console.tui.live_operations import LiveOperations
 from .commands import Console, console, environment
 from .conftest import MakeUnit
 from .killing import kill_console
-from .sessions import FAST, change, session_on, started
+from .sessions import FAST, change, planned_roll_back, said, session_on, started
 
 __all__ = ["console", "environment"]
-
-
-async def planned(session: HostSession) -> Plan:
-    plan = await plan_roll_back(session)
-    assert plan is not None
-    assert not plan.blocked, plan.findings
-    return plan
-
-
-def said(plan: Plan) -> str:
-    return " | ".join(finding.message for finding in plan.findings)
 
 
 async def budget_now(session: HostSession) -> Value | None:
@@ -56,7 +45,7 @@ async def test_a_change_that_was_written_and_not_started_is_undone_without_a_res
         text = unit.file.read_text()
         await kill_console(tmp_path, "write", "done")
         written = unit.file.read_text()
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         assert unit.file.read_text() == written, "a plan changes nothing"
         assert said(plan).startswith("undoes what was not finished: apply on embedded/engine, begun at ")
         assert said(plan).endswith("was cut off after 'write'; the engine was not restarted with it, and goes on")
@@ -75,7 +64,7 @@ async def test_a_change_that_was_started_is_undone_by_a_restart(make_unit: MakeU
         await started(session)
         text = unit.file.read_text()
         await kill_console(tmp_path, "ready", "done")
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         assert plan.mode is Mode.RESTART
         assert [(found.knob, found.old, found.new) for found in plan.changes] == [("tree_budget", 16, 8)]
         assert plan.changes[0].confirmable
@@ -90,7 +79,7 @@ async def test_a_hot_change_is_taken_back_while_the_engine_runs(make_unit: MakeU
     async with session_on(tmp_path) as session:
         await started(session)
         await kill_console(tmp_path, "change", "done", "hot")
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         assert said(plan).startswith("undoes what was not finished: ")
         assert (plan.mode, plan.hot_values, plan.edits) == (Mode.HOT, {"speculative_ddtree_budget": 8}, ())
         assert [(found.knob, found.old, found.new) for found in plan.changes] == [("tree_budget", 16, 8)]
@@ -108,7 +97,7 @@ async def test_what_has_left_nothing_to_undo_is_named_and_the_way_leads_to_the_e
         text = unit.file.read_text()
         assert (await change(session, {"tree_budget": 12})).confirmed
         await kill_console(tmp_path, stage, "done", what)
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         assert plan.takes_up == ""
         assert "goes back to the configuration that was confirmed on" in said(plan)
         assert f"was cut off after '{stage}': it has left nothing to undo" in said(plan)
@@ -169,7 +158,7 @@ async def test_a_file_that_was_changed_since_does_not_stand_in_the_way_of_the_la
         text = unit.file.read_text()
         await kill_console(tmp_path, "write", "done")
         unit.file.write_text(unit.file.read_text() + "# by a colleague\n")
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         (warning,) = [found.message for found in plan.warnings if found.code == "unfinished"]
         assert "it is not undone by itself, since " in warning
         assert "-# by a colleague" in plan.diff.splitlines(), "what would be lost is in sight"
@@ -190,12 +179,12 @@ async def test_a_roll_back_that_was_cut_off_is_finished_and_not_undone(make_unit
             if event.stage.name == "write" and event.stage.status is StageStatus.DONE:
                 written.set()
 
-        work = asyncio.create_task(carry_out_roll_back(session, await planned(session), timeouts=FAST, on_event=note))
+        work = asyncio.create_task(carry_out_roll_back(session, await planned_roll_back(session), timeouts=FAST, on_event=note))
         await written.wait()
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         assert said(plan).startswith("finishes what was not finished: rollback on embedded/engine")
         assert (plan.mode, plan.edits) == (Mode.RESTART, ())
         result = await carry_out_roll_back(session, plan, timeouts=FAST)
@@ -209,7 +198,7 @@ async def test_what_became_of_it_after_the_plan_was_shown_is_not_undone_unseen(m
     async with session_on(tmp_path) as session:
         await started(session)
         pending = await kill_console(tmp_path, "write", "done")
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         await session.service.restart()
         async with asyncio.timeout(30):
             while (await session.service.state()).invocation_id == plan.invocation_id:  # noqa: ASYNC110 - the supervisor

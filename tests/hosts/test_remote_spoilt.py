@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,8 +9,6 @@ from dataclasses import replace
 import pytest
 
 from dflash_console.apply import (
-    StageEvent,
-    StageStatus,
     Verdict,
     apply_plan,
     carry_out_roll_back,
@@ -22,11 +19,11 @@ from dflash_console.apply import (
 )
 from dflash_console.config import Config
 from dflash_console.hosts.service import RunState
-from dflash_console.plan import Change, Mode, Plan, PlanError
+from dflash_console.plan import Change, Mode, PlanError
 from dflash_console.session import HostSession, NoSuchUnit, open_session
 
-from .remote_rig import DROP_IN, UNIT, UNIT_FILE, WAITS, Remote, remote
-from .sessions import paths_under
+from .remote_rig import DROP_IN, UNIT, UNIT_FILE, WAITS, Remote, cut_off_at, remote
+from .sessions import paths_under, planned_roll_back, said
 from .ssh_home import ssh_home
 
 __all__ = ["remote", "ssh_home"]
@@ -44,32 +41,6 @@ async def confirmed_with_16(remote: Remote, session: HostSession) -> str:
     text = remote.text(DROP_IN)
     assert text is not None
     return text
-
-
-async def cut_off_at(session: HostSession, plan: Plan, name: str) -> None:
-    """Apply, and be gone when the stage is done."""
-    reached = asyncio.Event()
-
-    def note(event: StageEvent) -> None:
-        if event.stage.name == name and event.stage.status is StageStatus.DONE:
-            reached.set()
-
-    work = asyncio.create_task(apply_plan(session, plan, timeouts=WAITS, on_event=note))
-    await asyncio.wait_for(reached.wait(), 120)
-    work.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await work
-
-
-async def planned(session: HostSession) -> Plan:
-    plan = await plan_roll_back(session)
-    assert plan is not None
-    assert not plan.blocked, plan.findings
-    return plan
-
-
-def said(plan: Plan) -> str:
-    return " | ".join(finding.message for finding in plan.findings)
 
 
 def kept_texts(remote: Remote) -> list[str | None]:
@@ -135,7 +106,7 @@ async def test_it_gives_way_to_what_was_confirmed_last(
         remote.host.exec("systemctl", "daemon-reload")
         assert remote.shown("LoadState") == load
         spoilt = (remote.text(UNIT_FILE), remote.text(DROP_IN))
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         assert (remote.text(UNIT_FILE), remote.text(DROP_IN)) == spoilt, "a plan changes nothing"
         assert "goes back to the configuration that was confirmed on" in said(plan)
         assert reason in said(plan)
@@ -165,7 +136,7 @@ async def test_a_unit_that_is_gone_is_opened_where_something_is_kept_of_it(remot
         await open_session("gpu", config=Config(), paths=paths_under(remote.folder / "other"))
     async with remote.session("other") as session:
         assert (await session.service.state()).state is RunState.MISSING
-        result = await carry_out_roll_back(session, await planned(session), timeouts=WAITS)
+        result = await carry_out_roll_back(session, await planned_roll_back(session), timeouts=WAITS)
         assert result.confirmed, result.reason
         assert remote.text(DROP_IN) == drop_in
 
@@ -193,11 +164,11 @@ async def test_what_came_since_is_removed_only_where_the_kept_configuration_does
         drop_in = await confirmed_with_16(remote, session)
         remote.write(harmless, "[Service]\nLimitNOFILE=4096\n")
         damage_drop_in(remote)
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         assert [edit.path for edit in plan.edits] == [DROP_IN]
         remote.write(DROP_IN, drop_in)
         remote.write(winning, "[Service]\nExecStart=\nExecStart=/bin/sleep 1000\n")
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         assert {edit.path: edit.new for edit in plan.edits} == {winning: None}
         assert f"removes {winning}, which came since; its text is kept" in said(plan)
         result = await carry_out_roll_back(session, plan, timeouts=WAITS)
@@ -213,7 +184,7 @@ async def test_a_file_that_is_no_text_gives_way_too_and_its_bytes_are_kept(remot
         await confirmed_with_16(remote, session)
         remote.host.path(UNIT_FILE).write_bytes(b"\xff\xfe[Serv\0\n")
         remote.host.exec("systemctl", "daemon-reload")
-        result = await carry_out_roll_back(session, await planned(session), timeouts=WAITS)
+        result = await carry_out_roll_back(session, await planned_roll_back(session), timeouts=WAITS)
         assert result.confirmed, result.reason
         assert remote.text(UNIT_FILE) == unit
         kept = remote.host.exec("sh", "-c", f"cat {KEPT}/{result.operation_id}.0.bytes").stdout
@@ -225,7 +196,7 @@ async def test_bytes_that_are_no_text_and_were_replaced_are_never_said_to_be_bac
     async with remote.session() as session:
         await confirmed_with_16(remote, session)
         remote.host.path(UNIT_FILE).write_bytes(b"\xff\xfe[Serv\n")
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         (edit,) = [edit for edit in plan.edits if edit.path == UNIT_FILE]
         assert edit.new is not None
         broken = replace(edit, new=edit.new.replace("[Service]\n", "[Service]\nNoSuchSetting=1\n"))
@@ -243,7 +214,7 @@ async def test_a_change_that_was_cut_off_does_not_keep_a_spoilt_unit_from_its_wa
         plan = await session.plan(Change({"tree_budget": 24}, Mode.RESTART))
         await cut_off_at(session, plan, "write")
         damage_unit(remote)
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         assert "it is not undone by itself" in said(plan)
         assert "was cut off " in said(plan)
         result = await carry_out_roll_back(session, plan, timeouts=WAITS)
@@ -262,7 +233,7 @@ async def test_a_unit_file_that_lost_its_command_under_the_drop_in_comes_back_wi
         remote.write(UNIT_FILE, "[Service]\n")
         remote.host.exec("systemctl", "daemon-reload")
         assert remote.shown("LoadState") == "loaded", "the drop-in has a command of its own"
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         assert "no ExecStart=" in said(plan)
         result = await carry_out_roll_back(session, plan, timeouts=WAITS)
         assert (result.verdict, result.rolled_back) == (Verdict.CONFIRMED, True), result.reason
@@ -279,7 +250,7 @@ async def test_an_environment_file_that_is_gone_is_written_again_as_private_as_i
     async with remote.session() as session:
         assert (await start_service(session, timeouts=WAITS)).confirmed
         remote.host.exec("rm", "/etc/default/engine")
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         assert "/etc/default/engine is not there, and is written again" in said(plan)
         assert "hf_very_secret" not in plan.diff
         assert (await carry_out_roll_back(session, plan, timeouts=WAITS)).confirmed
@@ -294,7 +265,7 @@ async def test_what_was_never_confirmed_goes_back_to_what_was_before_the_change(
         plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
         assert not (await apply_plan(session, plan, timeouts=WAITS)).confirmed
         damage_drop_in(remote)
-        plan = await planned(session)
+        plan = await planned_roll_back(session)
         assert "goes back to the configuration before the last change" in said(plan)
         assert {edit.path: edit.new for edit in plan.edits} == {DROP_IN: None}
         assert (await carry_out_roll_back(session, plan, timeouts=WAITS)).confirmed

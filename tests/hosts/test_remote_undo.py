@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from dflash_console.apply import (
-    StageEvent,
     StageStatus,
     Verdict,
     apply_plan,
@@ -20,7 +19,7 @@ from dflash_console.apply import (
 from dflash_console.plan import Change, Mode, Plan
 from dflash_console.session import HostSession
 
-from .remote_rig import DROP_IN, WAITS, Remote, remote
+from .remote_rig import DROP_IN, WAITS, Remote, cut_off_at, remote
 from .sessions import stage
 from .ssh_home import ssh_home
 
@@ -34,21 +33,6 @@ async def with_timer(session: HostSession, seconds: int, budget: int = 16) -> Pl
     assert plan.undo_after_s is not None
     assert plan.undo_after_s > (plan.predictions.restart_s or 0)
     return replace(plan, undo_after_s=seconds)
-
-
-async def lose_console_at(session: HostSession, plan: Plan, name: str) -> None:
-    """Apply, and be gone when the stage is done."""
-    reached = asyncio.Event()
-
-    def note(event: StageEvent) -> None:
-        if event.stage.name == name and event.stage.status is StageStatus.DONE:
-            reached.set()
-
-    work = asyncio.create_task(apply_plan(session, plan, timeouts=WAITS, on_event=note))
-    await asyncio.wait_for(reached.wait(), 120)
-    work.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await work
 
 
 async def test_a_confirmed_change_calls_the_timer_off(remote: Remote) -> None:
@@ -67,7 +51,7 @@ async def test_the_host_puts_a_change_back_whose_console_is_gone_and_the_next_lo
     remote.install()
     async with remote.session() as session:
         assert (await start_service(session, timeouts=WAITS)).confirmed
-        await lose_console_at(session, await with_timer(session, 15), "process up")
+        await cut_off_at(session, await with_timer(session, 15), "process up")
     assert remote.text(DROP_IN) is not None
     async with asyncio.timeout(90):
         while remote.text(DROP_IN) is not None:  # noqa: ASYNC110 - the host
@@ -87,7 +71,7 @@ async def test_while_a_timer_runs_nothing_else_begins_until_a_roll_back_calls_it
     remote.install()
     async with remote.session("lost") as session:
         assert (await start_service(session, timeouts=WAITS)).confirmed
-        await lose_console_at(session, await with_timer(session, 300), "process up")
+        await cut_off_at(session, await with_timer(session, 300), "process up")
     async with remote.session("colleague") as session:
         plan = await session.plan(Change({"tree_topk": 2}, Mode.RESTART))
         refused = await apply_plan(session, plan, timeouts=WAITS)
@@ -119,7 +103,7 @@ async def test_a_change_taken_up_again_and_lost_again_is_still_put_back_by_the_h
     remote.install()
     async with remote.session() as session:
         assert (await start_service(session, timeouts=WAITS)).confirmed
-        await lose_console_at(session, await with_timer(session, 15), lost_at)
+        await cut_off_at(session, await with_timer(session, 15), lost_at)
         (pending,) = pending_operations(session.paths, session.host, session.unit)
         reached = asyncio.Event()
         work = asyncio.create_task(
@@ -141,7 +125,7 @@ async def test_a_change_taken_up_again_that_fails_says_that_the_host_will_put_it
     remote.install(faults="16=exit")
     async with remote.session() as session:
         assert (await start_service(session, timeouts=WAITS)).confirmed
-        await lose_console_at(session, await with_timer(session, 120), "reload")
+        await cut_off_at(session, await with_timer(session, 120), "reload")
         (pending,) = pending_operations(session.paths, session.host, session.unit)
         result = await resume(session, pending, timeouts=WAITS)
         assert result.verdict is Verdict.PROCESS_DIED

@@ -97,7 +97,7 @@ async def test_what_counts_as_the_embedded_engine_is_what_the_launcher_starts_as
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: tuple[str, ...], sglang: bool, gpu: bool
 ) -> None:
     devices = (str(tmp_path / "none"), *(["/dev/null"] if gpu else []))
-    for module in ("spec.checks", "commands.serve"):
+    for module in ("spec.checks", "commands.serve_sglang"):
         monkeypatch.setattr(f"engine_launch.{module}.GPU_DEVICES", devices)
     monkeypatch.setattr(serve, "has_sglang", lambda: sglang)
     paths = paths_under(tmp_path)
