@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.cells import get_character_cell_size
 from textual._compositor import Compositor, CompositorUpdate
+from textual._context import visible_screen_stack
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -58,6 +59,8 @@ class Painting:
     def wanted(self) -> str:
         """What it should show: the top of the stack, laid out and rendered from scratch. Changes nothing on the screen."""
         screen = self._app.screen
+        # Screens below a translucent one are taken from here by Textual when it renders the background anew.
+        visible_screen_stack.set(self._app._background_screens)
         compositor = Compositor()
         compositor.reflow(screen, self._app.size)
         return "\n".join(strip.text.rstrip() for strip in compositor.render_strips())
