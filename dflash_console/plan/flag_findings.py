@@ -46,8 +46,10 @@ def _launcher(case: Case, arguments: Sequence[str]) -> Iterator[Finding]:
     engine = engine_of(case.state, case.command)
     if engine is EngineKind.SGLANG:
         flags = read_flags(arguments)
-        drafter = case.survey.drafter
-        verdicts = check_sglang_flags(flags, block_given(flags) or (drafter.block_size if drafter is not None else None))
+        given, drafter = block_given(flags), case.survey.drafter
+        # 0 is a size that was given, and is refused; only a flag that is left out leaves it to the drafter.
+        block = drafter.block_size if given is None and drafter is not None else given
+        verdicts = check_sglang_flags(flags, block)
         errors, warnings = verdicts.errors, verdicts.warnings
     elif engine is EngineKind.EMBEDDED:
         errors, warnings = _embedded_flags(arguments)

@@ -146,6 +146,14 @@ def _drafter_errors(flags: Mapping[str, str], algorithm: str, block: int | None)
         errors.append(
             f"--speculative-num-draft-tokens {tokens} and --speculative-dflash-block-size {own} are one setting: give one."
         )
+    if algorithm == "DFLASH":
+        # SGLang refuses a --speculative-dflash-block-size of 0. The other flag's 0 counts as given there too, not as the
+        # drafter's own, and the server ends at its first decode step. (A tree's block has bounds of its own.)
+        errors += [
+            f"DFLASH needs a block of at least 1: {name} is {value}; leave it out for the drafter's own."
+            for name in ("--speculative-num-draft-tokens", "--speculative-dflash-block-size")
+            if (value := number(flags, name)) is not None and value < 1
+        ]
     return errors
 
 

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from engine_launch.commands import serve_sglang
 from engine_launch.sglang_plugin.flags import add_arguments
 from engine_launch.spec.flags import BY_SPELLING, FlagError
-from engine_launch.spec.sglang_checks import check_sglang_flags, read_flags
+from engine_launch.spec.sglang_checks import block_given, check_sglang_flags, read_flags
 from tests.engine.checkpoints import write_drafter
 from tests.engine.gpu_hosts import GpuHost
 
@@ -242,7 +242,17 @@ def test_what_can_be_served_is_not_refused(argv: str) -> None:
     assert check_sglang_flags(read_flags(argv.format(" ".join(DDTREE)).split()), 8).errors == ()
 
 
-@pytest.mark.parametrize(("block", "wrong"), [(1, True), (2, False), (257, False), (258, True), (None, False)])
+@pytest.mark.parametrize("flag", ["--speculative-num-draft-tokens", "--speculative-dflash-block-size"])
+def test_a_chains_block_of_0_is_refused_and_not_taken_for_the_drafters_own(flag: str) -> None:
+    chain = ["--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", "d"]
+    flags = read_flags([*chain, flag, "0"])
+    (error,) = check_sglang_flags(flags, block_given(flags)).errors
+    assert f"needs a block of at least 1: {flag} is 0" in error
+    flags = read_flags([*chain, flag, "1"])
+    assert check_sglang_flags(flags, block_given(flags)).errors == ()
+
+
+@pytest.mark.parametrize(("block", "wrong"), [(0, True), (1, True), (2, False), (257, False), (258, True), (None, False)])
 def test_a_block_has_bounds(block: int | None, wrong: bool) -> None:
     errors = check_sglang_flags(read_flags(DDTREE), block).errors
     assert bool(errors) == wrong

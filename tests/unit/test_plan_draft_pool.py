@@ -133,3 +133,11 @@ def test_the_launcher_told_to_start_sglang_is_judged_as_sglang_before_it_ever_ra
     assert "needs a drafter" in made.errors[0].message
     made = plan(launched("--engine", "embedded", "--tp-size", "2"), {"draft_window": 512}, Mode.RESTART)
     assert "flag_without_effect" in codes(made, Severity.WARNING)
+
+
+@pytest.mark.parametrize(("algorithm", "words"), [("DDTREE", "is 0; 2 to 257 are possible"), ("DFLASH", "a block of at least 1")])
+def test_a_block_of_0_in_the_file_is_refused_and_not_taken_for_the_drafters_own(algorithm: str, words: str) -> None:
+    flags = ("--speculative-draft-model-path", "d", "--attention-backend", "triton", "--speculative-num-draft-tokens", "0")
+    made = plan(launched("--engine", "sglang", *flags), {"algorithm": algorithm, "draft_window": 512}, Mode.RESTART)
+    assert codes(made, Severity.ERROR) == {"flag_refused"}
+    assert words in made.errors[0].message
