@@ -23,21 +23,8 @@ KEY, ADMIN = "sk-very-secret", "adm-more-secret"
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[ScriptedEngine, Running]]:
-    engine = ScriptedEngine()
-    with serving(engine, "--served-model-name", "tiny") as running:
-        yield engine, running
-
-
-@pytest.fixture
-def engine(shared: tuple[ScriptedEngine, Running]) -> ScriptedEngine:
-    shared[0].reset()
-    return shared[0]
-
-
-@pytest.fixture
-def server(engine: ScriptedEngine, shared: tuple[ScriptedEngine, Running]) -> Running:
-    return shared[1]
+def flags() -> tuple[str, ...]:
+    return ("--served-model-name", "tiny")
 
 
 def test_health(server: Running) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from engine_launch.embedded.api import Algorithm
 from tests.engine.scripted import EOS, TREE, Script, ScriptedEngine, byte_tokenizer
-from tests.engine.serving import Running, serving
+from tests.engine.serving import Running
 
 RECORDED = Path(__file__).parent.parent / "fixtures" / "server"
 
@@ -20,24 +19,6 @@ def recorded(name: str) -> dict[str, object]:
     data = json.loads((RECORDED / name).read_text())
     assert isinstance(data, dict)
     return data
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[ScriptedEngine, Running]]:
-    engine = ScriptedEngine()
-    with serving(engine) as running:
-        yield engine, running
-
-
-@pytest.fixture
-def engine(shared: tuple[ScriptedEngine, Running]) -> ScriptedEngine:
-    shared[0].reset()
-    return shared[0]
-
-
-@pytest.fixture
-def server(engine: ScriptedEngine, shared: tuple[ScriptedEngine, Running]) -> Running:
-    return shared[1]
 
 
 def meta(body: object) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,24 +13,6 @@ from tests.engine.serving import Running, serving
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "temperature": 0}
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[ScriptedEngine, Running]]:
-    engine = ScriptedEngine()
-    with serving(engine) as running:
-        yield engine, running
-
-
-@pytest.fixture
-def engine(shared: tuple[ScriptedEngine, Running]) -> ScriptedEngine:
-    shared[0].reset()
-    return shared[0]
-
-
-@pytest.fixture
-def server(engine: ScriptedEngine, shared: tuple[ScriptedEngine, Running]) -> Running:
-    return shared[1]
 
 
 def shape(value: object) -> object:
