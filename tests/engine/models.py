@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,6 +21,9 @@ from engine_launch.embedded.target import TargetModel
 from engine_launch.embedded.target_config import TargetConfig
 from engine_launch.spec.drafter_check import expected_shapes
 from engine_launch.spec.drafter_config import DrafterConfig, LayerType
+
+if TYPE_CHECKING:
+    from transformers import LlamaConfig
 
 # Models this small gain nothing from a second thread, and waiting for it is slow on a busy machine.
 torch.set_num_threads(1)
@@ -67,6 +71,25 @@ def target_weights(config: TargetConfig, dtype: torch.dtype, seed: int = 0) -> d
 def tiny_target(dtype: torch.dtype = torch.float64, vocab: int = 24, seed: int = 0, context: int = 256) -> TargetModel:
     config = target_config(vocab, context)
     return TargetModel(config, target_weights(config, dtype, seed))
+
+
+def transformers_config(config: TargetConfig, *, tie: bool = True) -> LlamaConfig:
+    """The same model as transformers describes it. ``tie``: its output layer is its embedding."""
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        num_key_value_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        rms_norm_eps=config.rms_norm_eps,
+        max_position_embeddings=config.max_position_embeddings,
+        tie_word_embeddings=tie,
+        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+    )
 
 
 def drafter_config(

@@ -20,7 +20,7 @@ from engine_launch.embedded.options import EngineOptions
 from engine_launch.embedded.target import Segment
 from engine_launch.embedded.target_loader import load_target
 from engine_launch.embedded.tokenizer import ChatMessage
-from tests.engine.models import Answer, greedy, submit
+from tests.engine.models import Answer, greedy, submit, transformers_config
 
 pytestmark = pytest.mark.slow
 
@@ -72,25 +72,11 @@ def test_the_models_own_chat_template_opens_the_assistants_turn(engine: Embedded
 
 
 def test_logits_equal_transformers_on_the_same_dequantised_weights() -> None:
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
     path = get_default_model()
     prepared = prepare(path, "float32")
-    config = prepared.config
-    theirs = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=config.vocab_size,
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            num_hidden_layers=config.num_hidden_layers,
-            num_attention_heads=config.num_attention_heads,
-            num_key_value_heads=config.num_key_value_heads,
-            rms_norm_eps=config.rms_norm_eps,
-            max_position_embeddings=config.max_position_embeddings,
-            tie_word_embeddings=True,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-        )
-    )
+    theirs = LlamaForCausalLM(transformers_config(prepared.config))
     names = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_output": "self_attn.o_proj"}
     names |= {f"attn_{part}": f"self_attn.{part}_proj" for part in "qkv"} | {
         f"ffn_{p}": f"mlp.{p}_proj" for p in ("gate", "up", "down")

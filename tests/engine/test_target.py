@@ -14,7 +14,7 @@ from engine_launch.embedded.rotary import RotaryTable
 from engine_launch.embedded.target import Segment, TargetModel
 from engine_launch.embedded.target_kv import TargetKV
 from engine_launch.tree import Tree
-from tests.engine.models import prompts, target_config, target_weights, tiny_target
+from tests.engine.models import prompts, target_config, target_weights, tiny_target, transformers_config
 
 TAPS = (0, 2)
 # root ─ 1 ─ 3 ─ 6;  root ─ 2 ─ 4;  1 ─ 5
@@ -23,24 +23,10 @@ BRANCHED = Tree((5, 6, 7, 8, 9, 10), (0, 0, 1, 2, 1, 3), (1, 1, 2, 2, 2, 3), (-1
 
 def transformers_logits(dtype: torch.dtype, ids: Sequence[int], tie: bool) -> Tensor:
     """The same weights in transformers' LlamaForCausalLM."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
     config = target_config()
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=config.vocab_size,
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            num_hidden_layers=config.num_hidden_layers,
-            num_attention_heads=config.num_attention_heads,
-            num_key_value_heads=config.num_key_value_heads,
-            head_dim=config.head_dim,
-            rms_norm_eps=config.rms_norm_eps,
-            max_position_embeddings=config.max_position_embeddings,
-            tie_word_embeddings=tie,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-        )
-    )
+    model = LlamaForCausalLM(transformers_config(config, tie=tie))
     model.to(dtype=dtype)  # type: ignore[call-arg]
     ours = target_weights(config, dtype)
     theirs = {"model.embed_tokens.weight": ours["embed"], "model.norm.weight": ours["norm"], "lm_head.weight": ours["embed"]}
