@@ -12,12 +12,14 @@ from engine_launch.spec.checks import EngineKind, check_embedded
 from engine_launch.spec.flags import FlagError, parse_flags, read_value, resolve
 from engine_launch.spec.flags_help import serve_help
 from engine_launch.spec.installing import install_command
+from engine_launch.spec.sglang_help import sglang_help
 
 
 def serve(argv: Sequence[str]) -> int:
     """Serve until stopped; returns the exit code (2: the command line or the checkpoint cannot be served)."""
     if "--help" in argv or "-h" in argv:
-        print(serve_help(shutil.get_terminal_size().columns))
+        columns = shutil.get_terminal_size().columns
+        print(sglang_help(columns) if _engine_asked(argv) is EngineKind.SGLANG else serve_help(columns))
         return 0
     try:
         kind, rest = split_engine(argv)
@@ -26,6 +28,14 @@ def serve(argv: Sequence[str]) -> int:
         return serve_embedded(rest)
     except FlagError as error:
         return complain(str(error))
+
+
+def _engine_asked(argv: Sequence[str]) -> EngineKind:
+    """The engine whose flags a call for help asks about; which of them is written wrongly is no reason to give none."""
+    try:
+        return found_engine(split_engine(argv)[0])
+    except FlagError:
+        return EngineKind.AUTO
 
 
 def split_engine(argv: Sequence[str]) -> tuple[EngineKind, list[str]]:

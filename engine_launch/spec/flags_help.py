@@ -13,7 +13,7 @@ _NARROWEST, _WIDEST = 60, 120
 
 def serve_help(columns: int = 80) -> str:
     """The text for a terminal of so many columns."""
-    columns = min(max(columns, _NARROWEST), _WIDEST)
+    columns = within_bounds(columns)
     lines = [
         "usage: ddtree-launch serve [flags]",
         "",
@@ -26,12 +26,18 @@ def serve_help(columns: int = 80) -> str:
         "",
     ]
     for flag in HONOURED:
-        lines += _flag_lines(flag, columns)
+        lines += flag_lines(flag, columns)
     rest = "Other flags of SGLang 0.5.17 are read past with a warning (embedded engine) or passed on (--engine sglang)."
     return "\n".join([*lines, "", *textwrap.wrap(rest, columns, break_on_hyphens=False)])
 
 
-def _flag_lines(flag: Flag, columns: int) -> list[str]:
+def within_bounds(columns: int) -> int:
+    """Columns of the text on a terminal of so many."""
+    return min(max(columns, _NARROWEST), _WIDEST)
+
+
+def flag_lines(flag: Flag, columns: int) -> list[str]:
+    """One flag, with its value and what it does, in lines of at most so many columns."""
     head = f"  {flag.name}{_value_name(flag)}"
     text = flag.help + (f" (default: {flag.default})" if flag.default is not None and flag.kind is not Kind.SWITCH else "")
     if flag.aliases:

@@ -112,7 +112,7 @@ def test_key_does_not_reach_any_output(model: Path) -> None:
     assert "sk-secret-key" not in line + rest
 
 
-@pytest.mark.parametrize("command", ["", "serve", "doctor", "drafter", "unit", "model", "model get"])
+@pytest.mark.parametrize("command", ["", "serve", "serve --engine sglang", "doctor", "drafter", "unit", "model", "model get"])
 def test_help_fits_80_columns_and_says_only_what_a_user_reads(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,9 +189,33 @@ def test_auto_takes_sglang_where_it_and_a_gpu_are(
     assert chosen[0] == ("embedded" if embedded else "sglang")
 
 
+@pytest.mark.parametrize(
+    ("words", "sglangs"),
+    [("", False), ("--engine embedded", False), ("--engine sglang", True), ("--engine=sglang", True), ("--engine wrong", False)],
+)
+def test_help_is_that_of_the_engine_that_is_asked_for(
+    words: str, sglangs: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine_launch.commands.serve.has_gpu", lambda: False)
+    assert main(["serve", *words.split(), "--help"]) == 0
+    said = capsys.readouterr().out
+    assert ("python -m sglang.launch_server --help" in said) is sglangs
+    assert ("--random-seed" in said) is not sglangs
+
+
+def test_help_without_an_engine_is_that_of_the_one_that_would_serve(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("has_gpu", "has_sglang"):
+        monkeypatch.setattr(f"engine_launch.commands.serve.{name}", lambda: True)
+    assert main(["serve", "--help"]) == 0
+    assert "python -m sglang.launch_server --help" in capsys.readouterr().out
+
+
 def test_errors_come_without_importing_torch(model: Path) -> None:
     code = (
-        "import sys; from engine_launch.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from engine_launch.cli import main; "
+        "main(['serve', '--engine', 'sglang', '--help']); code = main(sys.argv[1:]); "
         "assert not {'torch', 'transformers', 'sglang'} & set(sys.modules); sys.exit(code)"
     )
     argv = ["serve", "--model-path", str(model), "--speculative-algorithm", "DDTREE", "--speculative-draft-model-path", "/nope"]

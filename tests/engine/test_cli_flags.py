@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_launch.embedded.server_options import server_args, server_options
+from engine_launch.sglang_plugin.flags import add_arguments
 from engine_launch.spec import sglang_flags
 from engine_launch.spec.checks import check_embedded
 from engine_launch.spec.flags import BY_SPELLING, CATALOGUE, HONOURED, Flag, FlagError, Kind, Use, parse_flags, resolve
+from engine_launch.spec.sglang_help import NEEDED_FLAGS, TREE_FLAGS, sglang_help
 
 
 def values(*argv: str) -> dict[str, object]:
@@ -200,3 +203,21 @@ def test_help_tells_every_flag_that_is_honoured() -> None:
     for columns in (10, 60, 80, 100, 400):
         assert max(map(len, serve_help(columns).splitlines())) <= min(max(columns, 60), 120)
     assert all(flag.use is not Use.NONE for flag in HONOURED)
+
+
+def test_the_help_for_sglang_tells_the_plugins_flags_with_their_values_and_defaults() -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    add_arguments(parser)
+    text = sglang_help(100)
+    by_name = {flag.name: flag for flag in TREE_FLAGS}
+    for action in parser._actions:
+        (spelling,) = action.option_strings
+        flag = by_name.pop(spelling)
+        assert flag.choices == tuple(action.choices or ())
+        assert (flag.kind is Kind.SWITCH) is (action.nargs == 0)
+        default = re.search(r"Default:? ([^.]+)\.", action.help or "")
+        assert default is None or f"(default: {default[1]})" in flag.help
+    assert not by_name
+    assert all(flag.name in text for flag in (*TREE_FLAGS, *NEEDED_FLAGS))
+    for columns in (10, 60, 80, 100, 400):
+        assert max(map(len, sglang_help(columns).splitlines())) <= min(max(columns, 60), 120)
