@@ -17,7 +17,7 @@ from .evidence.command import command_reading, find_engine, flag_value
 from .evidence.engine_log import StartLog, ignored_flag, log_reading
 from .evidence.reading import Known, Reading, unknown
 from .evidence.server import DISAGREE, Dialect, ServerInfo, in_effect_reading, server_reading
-from .knobs import AUTO, CONFIG, OFF, Knob, Source, Value, find_knob, same_value, show_value
+from .knobs import AUTO, CONFIG, KNOBS, OFF, PLAIN, Knob, Source, Value, find_knob, same_value, show_value
 
 
 class Proof(Enum):
@@ -147,6 +147,8 @@ def prove(knob: Knob, wanted: Value | None, evidence: StartEvidence) -> KnobProo
     if proven is not None and proven.source is Source.PROCESS:
         other = _contradiction(knob, expected, evidence)
         return proven if other is None else KnobProof(knob, wanted, Proof.OTHER, *other)
+    if proven is not None and proven.source is Source.LOG and (plain := _plain_server(knob, expected, evidence)) is not None:
+        return KnobProof(knob, wanted, Proof.OTHER, plain, Source.SERVER)
     if proven is not None:
         return proven
     return KnobProof(knob, wanted, Proof.MISSING if sources else Proof.UNPROVABLE, missing)
@@ -172,6 +174,19 @@ def _contradiction(knob: Knob, expected: Value, evidence: StartEvidence) -> tupl
     if reported.known is not Known.VALUE or _same_written(reported.value, expected):
         return None
     return reported, Source.SERVER
+
+
+def _plain_server(knob: Knob, expected: Value, evidence: StartEvidence) -> Reading | None:
+    """What the server that answers says of its drafter, where it has none: the line was then printed by another engine of this
+    start (a wrapper that goes on without a drafter when the one with it has died). What it echoes confirms nothing, and still
+    tells it from an engine that was started otherwise."""
+    reported = server_reading(evidence.server, KNOBS["algorithm"])
+    if reported.value != PLAIN or knob.name not in _OF_A_DRAFTER or expected in (PLAIN, OFF):
+        return None
+    return reported if knob.name == "algorithm" else Reading(Known.UNKNOWN, text="not used by PLAIN", where=reported.where)
+
+
+_OF_A_DRAFTER = ("algorithm", "draft_window", "layers_window", "tree_budget", "tree_topk", "block_size")
 
 
 def _same_written(found: Value | None, expected: Value) -> bool:

@@ -229,7 +229,7 @@ class StartLog:
             case MaskToken():
                 return replace(log, values={**_values(event.values, number, at), **log.values})
             case ServerArgsLine():
-                return replace(log, server_args=event.settings, server_args_line=number)
+                return replace(log._begun_anew(read), server_args=event.settings, server_args_line=number)
             case LoadWeight() | KvPool() | GraphCapture() | Ready() | FirstVerify():
                 return log._milestone(event, read, number, at)
             case HotChange():
@@ -243,6 +243,24 @@ class StartLog:
                 return log._failed(event.text, number, at)
             case _:
                 return log._failed(mask_text(read.text), number, at) if line.priority <= 3 and read.text else log
+
+    def _begun_anew(self, read: ReadLine) -> StartLog:
+        """Without what an earlier engine of this start said of itself.
+
+        An engine prints its arguments once, before it loads anything. Where they come after its settings, a wrapper of the unit
+        has started another engine within the same start (``A || B``, a loop), and what the first one printed says nothing of
+        the one that runs. Its errors stay: they are why.
+        """
+        if self.confirmation is None and not self.ready:
+            return self
+        if self.ready and not (read.stamp and read.text.startswith("server_args=ServerArgs(")):
+            # Once requests come, a line may be quoted from one of them.
+            return self
+        kept: dict[Phase, PhaseMark] = (
+            {Phase.PROCESS_UP: self.phases[Phase.PROCESS_UP]} if Phase.PROCESS_UP in self.phases else {}
+        )
+        again = StartLog(lines=self.lines, gaps=self.gaps, phases=kept, newest_at=self.newest_at)
+        return replace(again, warnings=self.warnings, errors=self.errors, first_error=self.first_error, traceback=self.traceback)
 
     def _reached(self, phase: Phase, number: int, at: float | None, text: str, seconds: float | None = None) -> StartLog:
         return replace(self, phases={**self.phases, phase: PhaseMark(phase, number, at, text[:MAX_TEXT], seconds)})

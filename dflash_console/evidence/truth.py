@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine_launch.spec.drafter_config import DrafterConfig
 
-from ..knobs import AUTO, CONFIG, OFF, Knob, Source, Value, same_value
+from ..knobs import AUTO, CONFIG, OFF, PLAIN, Knob, Source, Value, same_value
 from .command import command_reading, find_engine, no_engine
 from .drafter import trained_reading
 from .engine_log import ChangePoint, StartLog, compact_cache_reading, log_reading
@@ -105,7 +105,7 @@ def contradiction(witnesses: Witnesses, knob: Knob) -> tuple[Reading, Reading] |
     if not _changes(witnesses, knob):
         # A change whose line was not seen shows in the value in effect only, so each side is taken at its word about the start.
         if witnesses.server is None or not witnesses.server.startup:
-            return None
+            return _plain_server(witnesses, knob, logged)
         reported = server_reading(witnesses.server, knob)
         if not reported.where.startswith("/server_info startup_settings"):
             return None
@@ -115,6 +115,17 @@ def contradiction(witnesses: Witnesses, knob: Knob) -> tuple[Reading, Reading] |
     if same_value(logged.value, reported.value) or {logged.value, reported.value} & {AUTO, CONFIG}:
         return None
     return None if _overtaken(witnesses, knob, reported) else (logged, reported)
+
+
+def _plain_server(witnesses: Witnesses, knob: Knob, logged: Reading) -> tuple[Reading, Reading] | None:
+    """An engine without a drafter that answers where one with a drafter has printed its lines: a wrapper of the unit that goes
+    on without when the one with it has died, all in one start."""
+    if knob.name != "algorithm" or witnesses.log is None or logged.value in (None, PLAIN):
+        return None
+    reported, line = server_reading(witnesses.server, knob), witnesses.log.values.get("algorithm")
+    # A report that was asked for before the line was read is the earlier engine's.
+    asked_before = line is not None and line.number > witnesses.report_after
+    return (logged, reported) if reported.value == PLAIN and not asked_before else None
 
 
 def _changes(witnesses: Witnesses, knob: Knob) -> tuple[ChangePoint, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dflash_console.drift import DriftKind, Severity, Verdict
+from dflash_console.evidence.server import parse_server_info
 
 from .drift_host import COMMAND, READY, Host, confirmation, hot, reported
 
@@ -92,3 +93,15 @@ def test_a_hot_window_makes_window_and_compact_cache_drift_together() -> None:
     assert host.row("draft_window").kind is DriftKind.HOT_NOT_WRITTEN
     assert host.row("compact_cache").kind is DriftKind.FOLLOWS
     assert host.row("compact_cache").now.value is True
+
+
+@pytest.mark.parametrize(("report_after", "kind"), [(2, DriftKind.CONTRADICTION), (0, DriftKind.NONE)])
+def test_a_server_without_a_drafter_contradicts_the_line_of_one_that_had_it(report_after: int, kind: DriftKind) -> None:
+    # A wrapper went on without a drafter; a report from before the line is an earlier engine's.
+    plain = parse_server_info('{"model_path": "/w/t", "speculative_algorithm": null, "internal_states": [{}]}')
+    script = ("bash", "/srv/start.sh")
+    host = Host(script, script, script, (confirmation("DFLASH"), READY), plain, report_after=report_after)
+    row = host.row("algorithm")
+    assert row.kind is kind
+    if kind is DriftKind.CONTRADICTION:
+        assert "log line 1 says DFLASH, /server_info speculative_algorithm says PLAIN" in row.message

@@ -71,3 +71,40 @@ def test_a_confirmation_line_after_the_engine_is_ready_confirms_nothing() -> Non
     assert prove(find_knob("tree_budget"), 16, started(lines=(READY, late))).proof is Proof.MISSING
     assert prove(find_knob("tree_budget"), 16, started(lines=(before, READY, late))).proof is Proof.OTHER
     assert prove(find_knob("tree_budget"), 8, started(lines=(before, READY, late))).proof is Proof.PROVEN
+
+
+ARGUMENTS = "[2026-07-11 02:00:00] server_args=ServerArgs(model_path='/m', speculative_algorithm={algorithm}, tp_size=1)"
+
+
+@pytest.mark.parametrize("name", ["tree_budget", "algorithm", "block_size"])
+@pytest.mark.parametrize("ready_before", [False, True])
+def test_what_an_engine_printed_that_its_wrapper_has_replaced_proves_nothing(name: str, ready_before: bool) -> None:
+    # "with a drafter || without": both are one start of the unit, and the log of both is the log of this start.
+    first = (ARGUMENTS.format(algorithm="'DDTREE'"), CONFIRMATION.format(budget=16), *([READY] if ready_before else []))
+    second = (ARGUMENTS.format(algorithm="None"), READY)
+    wanted: dict[str, Value] = {"tree_budget": 16, "algorithm": "DDTREE", "block_size": 8}
+    both = started(lines=(*first, "torch.OutOfMemoryError: CUDA out of memory", *second))
+    assert prove(find_knob(name), wanted[name], started(lines=(*first, READY))).proof is Proof.PROVEN
+    assert prove(find_knob(name), wanted[name], both).proof is not Proof.PROVEN
+    again = started(lines=(*first, ARGUMENTS.format(algorithm="'DDTREE'"), CONFIRMATION.format(budget=16), READY))
+    assert prove(find_knob(name), wanted[name], again).proof is Proof.PROVEN
+
+
+def test_a_server_that_says_it_decodes_plainly_has_printed_no_drafters_line() -> None:
+    # The second engine of the wrapper keeps its own lines to itself (--log-level error).
+    lines = (ARGUMENTS.format(algorithm="'DDTREE'"), CONFIRMATION.format(budget=16), READY)
+    plain = started(lines=lines, says={"speculative_algorithm": None})
+    found = prove(find_knob("tree_budget"), 16, plain)
+    assert (found.proof, found.words) == (
+        Proof.OTHER,
+        "tree budget is not used by PLAIN, not 16 (/server_info speculative_algorithm)",
+    )
+    assert prove(find_knob("algorithm"), "DDTREE", plain).proof is Proof.OTHER
+    tree = started(lines=lines, says={"speculative_algorithm": "DDTREE"})
+    assert prove(find_knob("tree_budget"), 16, tree).proof is Proof.PROVEN
+
+
+def test_arguments_that_a_request_quotes_take_nothing_back() -> None:
+    quoted = "Request rejected: " + ARGUMENTS.format(algorithm="None").partition("] ")[2]
+    lines = (ARGUMENTS.format(algorithm="'DDTREE'"), CONFIRMATION.format(budget=16), READY, quoted)
+    assert prove(find_knob("tree_budget"), 16, started(lines=lines)).proof is Proof.PROVEN
