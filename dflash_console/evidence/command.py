@@ -313,13 +313,15 @@ def _engine_start(words: Sequence[str]) -> tuple[int, CommandForm] | None:
         following = words[index + 1] if index + 1 < len(words) else ""
         third = words[index + 2] if index + 2 < len(words) else ""
         name = _basename(word)
-        if word == "-m" and following == "sglang.launch_server":
-            return index + 2, CommandForm.SGLANG_MODULE
-        if word == "-msglang.launch_server":
+        module = _MODULE.fullmatch(word)
+        if module is not None and module[1] == "sglang.launch_server":
             return index + 1, CommandForm.SGLANG_MODULE
-        if word == "-m" and following in ("engine_launch", "engine_launch.__main__") and third == "serve":
+        asked = module is not None and not module[1]
+        if asked and following == "sglang.launch_server":
+            return index + 2, CommandForm.SGLANG_MODULE
+        if asked and following in ("engine_launch", "engine_launch.__main__") and third == "serve":
             return index + 3, CommandForm.LAUNCHER_MODULE
-        if word == "-m" and following in ("sglang", "sglang.cli.main") and third == "serve":
+        if asked and following in ("sglang", "sglang.cli.main") and third == "serve":
             return index + 3, CommandForm.SGLANG_SERVE
         if word.endswith(("sglang/launch_server.py", "sglang/launch_server")):
             return index + 1, CommandForm.SGLANG_MODULE
@@ -327,9 +329,15 @@ def _engine_start(words: Sequence[str]) -> tuple[int, CommandForm] | None:
             return index + 2, CommandForm.LAUNCHER
         if name == "sglang" and following == "serve":
             return index + 2, CommandForm.SGLANG_SERVE
+        entry = following if word == "--entrypoint" else word.removeprefix("--entrypoint=")
+        if entry != word and _basename(entry) == "sglang" and "serve" in words[index:]:
+            # A container's: its image stands between the program and what that is given.
+            return words.index("serve", index) + 1, CommandForm.SGLANG_SERVE
     return None
 
 
+_MODULE = re.compile(r"-[bBdEiIOPqRsSuvx]*m(.*)")
+"""Python's ``-m``, also behind options that take no value (``-um``)."""
 _SPEAKS = frozenset({"echo", "printf", "logger", "pkill", "pgrep", "killall", "which", "type", ":"})
 """Commands in whose words an engine may be named and is not started."""
 
