@@ -30,7 +30,8 @@ from dflash_console.tui.run import open_link
 from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.widgets.prompt_dock import PromptDock
 from engine_launch.embedded.model_files import CACHE_VARIABLE, cache_folder
-from tests.testhost import TestHost, free_port, missing_requirements
+from tests.ports import free_port
+from tests.testhost import TestHost, missing_requirements
 
 from .picture_files import save
 

@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.benchmarks.starts import CONSOLE_MARK, Row, console, first, idle, start
+from tests.ports import free_port
 from tests.testhost import TestHost
-from tests.testhost.host import free_port
 
 UNIT = "ddtree.service"
 WINDOW = ("--speculative-draft-window-size", "2048")

@@ -13,7 +13,7 @@ from engine_launch.embedded.options import PACKAGED_DRAFTER
 from tests.gpu.context import Context
 from tests.gpu.parts import console
 from tests.gpu.records import Verdict
-from tests.testhost.host import free_port
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.slow,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -14,17 +13,12 @@ from dflash_console.hosts.local import LocalTransport
 from dflash_console.hosts.process import ProcessService
 from dflash_console.hosts.transport import HostError
 from dflash_console.hosts.unit_file import new_unit_file
+from tests.ports import free_port
 from tests.testhost.fixtures import boot_host, testhost
 
 __all__ = ["boot_host", "testhost"]
 
 STAND_IN = Path(__file__).with_name("stand_in_engine.py")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)

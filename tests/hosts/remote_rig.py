@@ -16,7 +16,8 @@ from dflash_console.config import Config, Sampling
 from dflash_console.plan import Plan
 from dflash_console.session import HostSession, open_session
 from engine_launch.embedded.model_files import CACHE_VARIABLE, cache_folder
-from tests.testhost import TestHost, free_port
+from tests.ports import free_port
+from tests.testhost import TestHost
 from tests.testhost.fixtures import BootHost
 
 from .sessions import paths_under

@@ -10,8 +10,9 @@ import pytest
 from dflash_console.apply import Verdict, carry_out_roll_back, plan_roll_back, restart_service, stop_service
 from dflash_console.hosts.unit_file import new_unit_file
 from dflash_console.plan import Mode, PlanError
+from tests.ports import free_port
 
-from .conftest import MakeUnit, free_port
+from .conftest import MakeUnit
 from .other_engines import another_engine
 from .sessions import FAST, change, session_on, started
 

@@ -27,8 +27,9 @@ from dflash_console.hosts.transport import HostError
 from dflash_console.hosts.unit_file import UnitFile, new_unit_file, parse_unit_file
 from dflash_console.plan import Change, Mode
 from dflash_console.session import EMBEDDED_UNIT, HostSession, open_session
+from tests.ports import free_port
 
-from .conftest import STAND_IN, free_port
+from .conftest import STAND_IN
 from .sessions import FAST, paths_under, stage
 from .waiting import until
 

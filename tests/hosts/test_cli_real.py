@@ -11,8 +11,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests.ports import free_port
+
 from .commands import Console, console, environment
-from .conftest import MakeUnit, Unit, free_port
+from .conftest import MakeUnit, Unit
 from .other_engines import another_engine
 
 __all__ = ["console", "environment"]

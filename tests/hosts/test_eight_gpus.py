@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dflash_console.hosts.gpus import Owner, read_holders
-from tests.testhost import TestHost, free_port
+from tests.ports import free_port
+from tests.testhost import TestHost
 
 from .conftest import boot_host
 from .eight_ranks import UNIT, install_server, install_tool

@@ -23,8 +23,9 @@ from dflash_console.hosts.listener import Listener, listener_of, look_at_port, p
 from dflash_console.hosts.local import LocalTransport
 from dflash_console.plan import Change, Mode
 from dflash_console.session import HostSession
+from tests.ports import free_port
 
-from .conftest import MakeUnit, free_port
+from .conftest import MakeUnit
 from .other_engines import another_engine, give_up_port, main_pid
 from .sessions import FAST, change, session_on, stage, started
 

@@ -11,8 +11,7 @@ import pytest
 
 from dflash_console.hosts.address import engine_address
 from dflash_console.hosts.http import EngineHttp, EngineHttpError, HttpFailure
-
-from .conftest import free_port
+from tests.ports import free_port
 
 Answer = tuple[int, str, bytes]
 Routes = Callable[[str, dict[str, str]], Answer]

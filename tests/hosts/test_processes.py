@@ -9,7 +9,8 @@ import pytest
 from dflash_console.evidence.process import container_of
 from dflash_console.hosts.listener import Listener, listener_of, port_holder
 from dflash_console.hosts.proc_table import read_processes
-from tests.testhost import TestHost, free_port
+from tests.ports import free_port
+from tests.testhost import TestHost
 
 from .systemd_rig import UserTransport
 

@@ -23,7 +23,7 @@ from dflash_console.drift import DriftKind, TruthRow, truth_table
 from dflash_console.knobs import Value
 from dflash_console.plan import Change, Mode, Plan
 from dflash_console.session import HostSession
-from tests.testhost import free_port
+from tests.ports import free_port
 from tests.testhost.fixtures import BootHost
 
 from .remote_rig import DROP_IN, UNIT, WAITS, Remote, remote

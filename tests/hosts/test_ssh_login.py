@@ -16,7 +16,8 @@ from dflash_console.hosts.ssh_errors import AuthenticationFailed, HostKeyChanged
 from dflash_console.hosts.ssh_known_hosts import trust_host_key
 from dflash_console.hosts.transport import HostError, HostUnreachable, LinkStatus
 from tests.hosts.ssh_home import SshHome, over_ssh, ssh_home  # noqa: F401
-from tests.testhost import TestHost, free_port
+from tests.ports import free_port
+from tests.testhost import TestHost
 from tests.testhost.fixtures import BootHost, boot_host, testhost  # noqa: F401
 
 pytestmark = pytest.mark.slow

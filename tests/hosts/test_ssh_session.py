@@ -16,7 +16,8 @@ from dflash_console.config import Config, HostEntry
 from dflash_console.session import NoSuchUnit, SeveralUnits, open_session
 from tests.hosts.sessions import paths_under
 from tests.hosts.ssh_home import SshHome, ssh_home  # noqa: F401
-from tests.testhost import TestHost, free_port
+from tests.ports import free_port
+from tests.testhost import TestHost
 from tests.testhost.fixtures import BootHost, boot_host  # noqa: F401
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -14,8 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.ports import free_port
 from tests.testhost.fixtures import BootHost, boot_host  # noqa: F401
-from tests.testhost.host import PROJECT, STATE, TestHost, free_port
+from tests.testhost.host import PROJECT, STATE, TestHost
 
 pytestmark = pytest.mark.slow
 

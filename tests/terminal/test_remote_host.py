@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.testhost import TestHost, free_port
+from tests.ports import free_port
+from tests.testhost import TestHost
 from tests.testhost.fixtures import BootHost, boot_host  # noqa: F401 - a fixture
 
 from .tmux import Terminal

@@ -24,6 +24,7 @@ its own, and nothing outside loopback is touched. The clock is shared too. It ne
 
 from __future__ import annotations
 
-from .host import BootError, TestHost, free_port, missing_requirements
+from ..ports import free_port
+from .host import BootError, TestHost, missing_requirements
 
 __all__ = ["BootError", "TestHost", "free_port", "missing_requirements"]

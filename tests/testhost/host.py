@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from engine_launch.embedded.model_files import CACHE_VARIABLE, cache_folder
+from tests.ports import free_port
 
 STATE = Path("/run/ddtree-testhost")
 PROJECT = Path(__file__).resolve().parents[2]
@@ -56,13 +57,6 @@ def missing_requirements() -> str | None:
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     missing = [package for program, package in NEEDED.items() if shutil.which(program, path=path) is None]
     return f"test hosts need these Debian packages: {' '.join(missing)}" if missing else None
-
-
-def free_port() -> int:
-    """A port that nobody listens on just now, on this machine and so on every test host."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class TestHost:
