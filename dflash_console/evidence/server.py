@@ -73,6 +73,11 @@ class ServerInfo:
         values = [value for rank in self.ranks if isinstance(value := rank.get(name), (int, float))]
         return float(sum(values)) if values else None
 
+    def most(self, knob: Knob) -> int | None:
+        """How far ``knob`` can be raised while this server runs, where it says so (DDTREE inside SGLang)."""
+        value = self.fields.get(knob.most_flag[2:].replace("-", "_"))
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
     def hot_knobs(self) -> frozenset[str]:
         """Settings that this server takes while running (they may still refuse a value)."""
         if not self.dialect.hot:

@@ -39,6 +39,8 @@ class Knob:
     """Keys of the confirmation lines of a start."""
     hot_name: str | None = None
     """Name in ``POST /set_internal_state`` when the engine takes it while running."""
+    most_flag: str = ""
+    """Start flag of the most that it can be raised to while the engine runs; ``/server_info`` has a field named like it."""
     request_param: str | None = None
     """Name in ``sampling_params.custom_params``."""
     minimum: float | None = None

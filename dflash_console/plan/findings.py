@@ -21,7 +21,7 @@ from .case import Case
 from .draft_pool import DDTREE, POOL_FLAG, DraftPool, pool_of, started_command
 from .flag_findings import flag_findings
 from .predict import kept_beyond
-from .records import Finding, Severity
+from .records import Finding, Mode, Severity
 
 GPU_LISTED = 4
 """Processes that one finding names."""
@@ -58,6 +58,10 @@ def _hot(case: Case) -> Iterator[Finding]:
             if not find_knob(name).flags:
                 said = f"{name}={show_value(value)} is not a start setting: change it by itself, while the engine runs"
                 yield Finding.error("hot_only", said, name)
+            most = beyond_most(find_knob(name), value, case.state)
+            if most is not None and case.change.mode is Mode.AUTO and case.state.ready:
+                said = f"{name}={show_value(value)} needs this restart: the running engine takes at most {most}"
+                yield Finding.info("beyond_most", f"{said} ({find_knob(name).most_flag})", name)
 
 
 def _values(case: Case) -> Iterator[Finding]:
@@ -288,7 +292,15 @@ def hot_refusal(knob: Knob, value: Value | None, state: HostState) -> str:
         knob.hot_value(value)
     except KnobError as error:
         return str(error)
+    if (most := beyond_most(knob, value, state)) is not None:
+        return f"this start takes at most {most} ({knob.most_flag}); use a restart"
     return ""
+
+
+def beyond_most(knob: Knob, value: Value | None, state: HostState) -> int | None:
+    """The most that the running engine takes, where ``value`` is more than that."""
+    most = state.server.value.most(knob) if state.server is not None else None
+    return most if most is not None and isinstance(value, int) and not isinstance(value, bool) and value > most else None
 
 
 def _not_ready(state: HostState) -> str:

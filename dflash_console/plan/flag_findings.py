@@ -26,6 +26,7 @@ def flag_findings(case: Case) -> Iterator[Finding]:
     if engine.form in (CommandForm.LAUNCHER, CommandForm.LAUNCHER_MODULE):
         yield from _launcher(case, engine.arguments)
         return
+    yield from _sizes(case)
     info = case.state.server.value if case.state.server is not None else None
     if info is None:
         return
@@ -38,6 +39,19 @@ def flag_findings(case: Case) -> Iterator[Finding]:
                 continue
             said = f"this build of {info.engine_name} does not list {knob.flags[0]}: it would refuse to start"
             yield Finding.error("unknown_flag", said, knob.name)
+
+
+def _sizes(case: Case) -> Iterator[Finding]:
+    """A tree that is larger than the same command line lets it become: DDTREE's plugin would refuse to start."""
+    if flag_value(case.command, KNOBS["algorithm"]).value != DDTREE:
+        return
+    for knob in KNOBS.values():
+        given = flag_value(case.command, knob).value
+        most = flag_value(case.command, find_knob(f"flag:{knob.most_flag}")).text if knob.most_flag else ""
+        if isinstance(given, int) and most.isdecimal() and given > int(most):
+            said = f"{knob.flags[0]} {given} is more than {knob.most_flag} {most}, with which the engine would refuse to start"
+            advice = f"raise that too (flag:{knob.most_flag}={given}), or choose at most {most}"
+            yield Finding.error("beyond_most", f"{said}: {advice}", knob.name)
 
 
 def _launcher(case: Case, arguments: Sequence[str]) -> Iterator[Finding]:
