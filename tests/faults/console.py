@@ -87,6 +87,12 @@ class Console:
         pairs = [f"--set={name}={value}" for name, value in (settings or WANTED).items()]
         return await self.start("apply", *pairs, "--restart", "--yes", *words)
 
+    async def apply_until(self, stage: str, *words: str, status: str = "done") -> Running:
+        """Start the change and wait until its journal has ``stage``, in this status or beyond it. Raises: Missed."""
+        running = await self.start_apply(*words)
+        await running.reaches(stage, status)
+        return running
+
     async def apply(self, *words: str, **settings: str) -> Ended:
         return await (await self.start_apply(*words, **settings)).end()
 

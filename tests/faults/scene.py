@@ -115,8 +115,9 @@ class Scene:
         entries = json.loads(said)["data"] if said else []
         return tuple(entries[0][1]) if entries else ()
 
-    def shown(self, name: str) -> str:
-        return self.exec("systemctl", "show", "--value", "--property", name, self.unit).strip()
+    def shown(self, name: str, unit: str = "") -> str:
+        """A property of a unit, of the engine's when none is named."""
+        return self.exec("systemctl", "show", "--value", "--property", name, unit or self.unit).strip()
 
     @property
     def invocation(self) -> str:
@@ -214,6 +215,13 @@ class Scene:
         document = ended.document or {}
         if ended.code != 0 or document.get("confirmed") is not True:
             raise Missed(f"the first start was not confirmed (exit status {ended.code}): {document.get('reason') or ended.err}")
+
+    async def start_by_hand(self) -> None:
+        """Start the unit without the console, which could not confirm it or may not do it; what runs then is the old
+        configuration. Raises: Missed."""
+        self.systemctl("start", self.unit)
+        await self.wait_for(self.healthy, "the engine answers")
+        self.note_old()
 
     def note_old(self) -> None:
         """From here on, *the old configuration* is what the host has now."""

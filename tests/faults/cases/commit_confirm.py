@@ -53,8 +53,7 @@ async def laptop_gone(scene: Scene) -> Ended:
     setup=Setup(faults="16=slow", ready_timeout_s=20),
 )
 async def link_gone(scene: Scene) -> Ended:
-    running = await scene.console.start_apply("--commit-confirm")
-    await running.reaches("restart", "running")
+    running = await scene.console.apply_until("restart", "--commit-confirm", status="running")
     scene.host.cut()
     scene.on_heal(scene.host.heal)
     ended = await running.end(PATIENCE_S)

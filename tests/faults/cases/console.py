@@ -32,8 +32,7 @@ FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 
 async def killed_at(scene: Scene, stage: str, number: signal.Signals = signal.SIGKILL, words: tuple[str, ...] = ()) -> Ended:
     """Apply, and send the console a signal while the stage runs."""
-    running = await scene.console.start_apply(*words)
-    await running.reaches(stage, "running")
+    running = await scene.console.apply_until(stage, *words, status="running")
     running.kill(number)
     return await running.end()
 
@@ -130,8 +129,7 @@ async def two_roll_back(scene: Scene) -> Ended:
 async def meanwhile(scene: Scene, *words: str) -> Ended:
     """Run a second console while the first waits for its start; what the first confirmed is the old configuration then."""
     scene.exec("touch", HOLD)
-    first = await scene.console.start_apply()
-    await first.reaches("restart", "running")
+    first = await scene.console.apply_until("restart", status="running")
     other = scene.another_console()
     try:
         second = await other.run(*words)

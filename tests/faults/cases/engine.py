@@ -192,8 +192,7 @@ async def older_line_foreign(scene: Scene) -> Ended:
     setup=Setup(faults="16=exit"),
 )
 async def roll_back_fails(scene: Scene) -> Ended:
-    running = await scene.console.start_apply("--rollback-on-failure")
-    await running.reaches("restart", "running")
+    running = await scene.console.apply_until("restart", "--rollback-on-failure", status="running")
     await scene.wait_for(
         lambda: "no kernel image" in scene.exec("journalctl", "--no-pager", "-u", scene.unit), "the new start died"
     )

@@ -61,8 +61,7 @@ async def disk_full_at_roll_back(scene: Scene) -> Ended:
     scene.write(f"{DROP_INS}/override.conf", f"[Service]\nExecStart=\nExecStart={words(scene)}\n")
     scene.systemctl("daemon-reload")
     scene.note_old()
-    running = await scene.console.start_apply("--rollback-on-failure")
-    await running.reaches("restart", "running")
+    running = await scene.console.apply_until("restart", "--rollback-on-failure", status="running")
     disk = "/mnt/small"
     scene.shell(
         f"mkdir -p {disk}; mount -t tmpfs -o size=32k full {disk}; cp -a {DROP_INS}/. {disk}/; "
@@ -123,8 +122,7 @@ async def later_drop_in(scene: Scene) -> Ended:
     old=Old.IN_PLACE,
 )
 async def later_drop_in_meanwhile(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("backup", "running")
+    running = await scene.console.apply_until("backup", status="running")
     scene.write(f"{DROP_INS}/zzz-last.conf", f"[Service]\nExecStart=\nExecStart={words(scene)}\n")
     ended = await running.end()
     scene.exec("rm", f"{DROP_INS}/zzz-last.conf")
@@ -199,8 +197,7 @@ async def hidden_edit_is_said(scene: Scene, ended: Ended) -> Ended:
     old=(Old.IN_PLACE, Old.RESTORABLE),
 )
 async def script_rewrites(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("backup", "running")
+    running = await scene.console.apply_until("backup", status="running")
     scene.exec("sed", "-i", "s/--speculative-ddtree-topk 4/--speculative-ddtree-topk 2/", f"/etc/systemd/system/{UNIT}")
     ended = await running.end()
     return await hidden_edit_is_said(scene, ended)
@@ -214,8 +211,7 @@ async def script_rewrites(scene: Scene) -> Ended:
     old=(Old.IN_PLACE, Old.RESTORABLE),
 )
 async def script_restarts(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("write")
+    running = await scene.console.apply_until("write")
     scene.shell(
         f"sed -i 's/--speculative-ddtree-topk 4/--speculative-ddtree-topk 2/' /etc/systemd/system/{UNIT}; "
         f"systemctl daemon-reload; systemctl restart {UNIT}"
@@ -232,8 +228,7 @@ async def script_restarts(scene: Scene) -> Ended:
     old=(Old.IN_PLACE, Old.RESTORABLE),
 )
 async def script_edits_drop_in(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("reload")
+    running = await scene.console.apply_until("reload")
     path = f"{DROP_INS}/zz-ddtree-console.conf"
     scene.shell(f"sed -i 's/--speculative-ddtree-budget 16/--speculative-ddtree-budget 8/' {path}; systemctl daemon-reload")
     return await running.end()

@@ -31,7 +31,7 @@ SILENT_LINES = (Verdict.UNKNOWN, Verdict.NO_LINE)
     quick=True,
 )
 async def quiet(scene: Scene) -> Ended:
-    await running(scene)
+    await scene.start_by_hand()
     return await scene.console.apply()
 
 
@@ -56,7 +56,7 @@ async def quiet_but_reported(scene: Scene) -> Ended:
     setup=Setup(faults=FOREIGN, user="ops", started=False),
 )
 async def unreadable(scene: Scene) -> Ended:
-    await running(scene)
+    await scene.start_by_hand()
     scene.write("/etc/sudoers.d/ops", "ops ALL=(ALL) NOPASSWD: ALL, !/usr/bin/journalctl\n", 0o440)
     return await scene.console.apply()
 
@@ -70,8 +70,7 @@ async def unreadable(scene: Scene) -> Ended:
 )
 async def vacuumed(scene: Scene) -> Ended:
     scene.exec("touch", HOLD)
-    started = await scene.console.start_apply()
-    await started.reaches("process up")
+    started = await scene.console.apply_until("process up")
     scene.host.cut()
     scene.exec("rm", HOLD)
     try:
@@ -91,8 +90,7 @@ async def vacuumed(scene: Scene) -> Ended:
     setup=Setup(faults=f"{FOREIGN};16=slow"),
 )
 async def vacuumed_later(scene: Scene) -> Ended:
-    started = await scene.console.start_apply()
-    await started.reaches("process up")
+    started = await scene.console.apply_until("process up")
     scene.shell("journalctl --rotate; journalctl --vacuum-time=1us")
     return await started.end()
 
@@ -105,8 +103,7 @@ async def vacuumed_later(scene: Scene) -> Ended:
     setup=Setup(faults=f"{FOREIGN};16=slow"),
 )
 async def journald_restarted(scene: Scene) -> Ended:
-    started = await scene.console.start_apply()
-    await started.reaches("process up")
+    started = await scene.console.apply_until("process up")
     scene.systemctl("restart", "systemd-journald")
     return await started.end()
 
@@ -119,9 +116,8 @@ async def journald_restarted(scene: Scene) -> Ended:
     setup=Setup(faults=f"{FOREIGN};16=slow", ready_timeout_s=30),
 )
 async def journald_hangs(scene: Scene) -> Ended:
-    started = await scene.console.start_apply()
-    await started.reaches("process up")
-    pid = scene.exec("systemctl", "show", "--value", "--property", "MainPID", "systemd-journald").strip()
+    started = await scene.console.apply_until("process up")
+    pid = scene.shown("MainPID", "systemd-journald")
     scene.exec("kill", "-STOP", pid)
     scene.on_heal(lambda: scene.exec("kill", "-CONT", pid))
     return await started.end()
@@ -135,9 +131,8 @@ async def journald_hangs(scene: Scene) -> Ended:
     setup=Setup(faults=f"{FOREIGN};8=parting-line;16=no-line;16=slow"),
 )
 async def journald_lags(scene: Scene) -> Ended:
-    pid = scene.exec("systemctl", "show", "--value", "--property", "MainPID", "systemd-journald").strip()
-    started = await scene.console.start_apply()
-    await started.reaches("reload")
+    pid = scene.shown("MainPID", "systemd-journald")
+    started = await scene.console.apply_until("reload")
     scene.exec("kill", "-STOP", pid)
     try:
         await started.reaches("process up")
@@ -225,8 +220,7 @@ async def append_older(scene: Scene) -> Ended:
     setup=Setup(faults=TO_FILE, service=(f"StandardOutput=append:{LOG}",)),
 )
 async def append_rotated(scene: Scene) -> Ended:
-    started = await scene.console.start_apply()
-    await started.reaches("process up")
+    started = await scene.console.apply_until("process up")
     scene.shell(f"cp {LOG} {LOG}.1; : >{LOG}")
     return await started.end()
 
@@ -240,7 +234,7 @@ async def append_rotated(scene: Scene) -> Ended:
     setup=Setup(faults=FOREIGN, service=(f"StandardOutput=file:{LOG}",), started=False),
 )
 async def overwritten_file(scene: Scene) -> Ended:
-    await running(scene)
+    await scene.start_by_hand()
     return await scene.console.apply()
 
 
@@ -253,7 +247,7 @@ async def overwritten_file(scene: Scene) -> Ended:
     setup=Setup(faults=FOREIGN, service=("StandardOutput=null",), started=False),
 )
 async def output_null(scene: Scene) -> Ended:
-    await running(scene)
+    await scene.start_by_hand()
     return await scene.console.apply()
 
 
@@ -271,13 +265,6 @@ async def binary(scene: Scene) -> Ended:
     return await scene.console.apply()
 
 
-async def running(scene: Scene) -> None:
-    """Start the unit by hand: a start of this kind cannot be confirmed."""
-    scene.systemctl("start", scene.unit)
-    await scene.wait_for(scene.healthy, "the engine answers")
-    scene.note_old()
-
-
 def new_lines(scene: Scene) -> str:
     """The journal of the start that runs."""
     return scene.exec("journalctl", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={scene.invocation}")
@@ -293,5 +280,5 @@ def new_lines(scene: Scene) -> str:
     setup=Setup(faults=f"{FOREIGN};16=exit", service=(f"StandardOutput=file:{LOG}",), started=False),
 )
 async def overwritten_file_rolled_back(scene: Scene) -> Ended:
-    await running(scene)
+    await scene.start_by_hand()
     return await scene.console.apply("--rollback-on-failure")

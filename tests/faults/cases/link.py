@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from dflash_console.apply import Verdict
 
@@ -57,8 +58,7 @@ async def cut_at_prompt(scene: Scene) -> Ended:
     setup=Setup(faults="16=slow", ready_timeout_s=20),
 )
 async def cut_for_good(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("restart", "running")
+    running = await scene.console.apply_until("restart", status="running")
     scene.host.cut()
     scene.on_heal(scene.host.heal)
     return await running.end()
@@ -72,8 +72,7 @@ async def cut_for_good(scene: Scene) -> Ended:
     setup=Setup(faults="16=slow", ready_timeout_s=20),
 )
 async def cut_and_resumed(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("restart", "running")
+    running = await scene.console.apply_until("restart", status="running")
     scene.host.cut()
     await running.end()
     scene.host.heal()
@@ -100,8 +99,7 @@ async def dies_in_the_dark(scene: Scene) -> Ended:
     setup=SLOW,
 )
 async def sshd_restarted(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("process up")
+    running = await scene.console.apply_until("process up")
     scene.systemctl("restart", "testhost-ssh")
     return await running.end()
 
@@ -114,8 +112,7 @@ async def sshd_restarted(scene: Scene) -> Ended:
     setup=SLOW,
 )
 async def host_hangs(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("process up")
+    running = await scene.console.apply_until("process up")
     scene.host.hang()
     scene.on_heal(scene.host.resume)
     await asyncio.sleep(8)
@@ -131,8 +128,7 @@ async def host_hangs(scene: Scene) -> Ended:
     setup=Setup(faults="16=slow", ready_timeout_s=20),
 )
 async def host_hangs_for_good(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("restart")
+    running = await scene.console.apply_until("restart")
     scene.host.hang()
     scene.on_heal(scene.host.resume)
     return await running.end()
@@ -150,11 +146,10 @@ async def host_hangs_for_good(scene: Scene) -> Ended:
 )
 async def host_key_changed(scene: Scene) -> Ended:
     known = scene.console.home / ".ssh/known_hosts"
-    text = known.read_text()
+    text = kept(scene, known)
     # Well-formed, and another's.
     other = scene.make_key("other").with_suffix(".pub").read_text().split()[1]
     known.write_text(" ".join([*text.split()[:2], other]) + "\n")
-    scene.on_heal(lambda: known.write_text(text))
     ended = await scene.console.apply()
     assert other in known.read_text(), "the changed key was accepted"
     return ended
@@ -163,9 +158,8 @@ async def host_key_changed(scene: Scene) -> Ended:
 @fault("link-host-key-unknown", Where.LINK, "known_hosts does not have the host", NOT_BEGUN, "SHA256:", old=Old.IN_PLACE)
 async def host_key_unknown(scene: Scene) -> Ended:
     known = scene.console.home / ".ssh/known_hosts"
-    text = known.read_text()
+    kept(scene, known)
     known.write_text("")
-    scene.on_heal(lambda: known.write_text(text))
     ended = await scene.console.apply()
     assert known.read_text() == "", "the unknown key was accepted unasked"
     return ended
@@ -181,9 +175,8 @@ async def host_key_unknown(scene: Scene) -> Ended:
 )
 async def wrong_key(scene: Scene) -> Ended:
     config = scene.console.home / ".ssh/config"
-    text = config.read_text()
+    text = kept(scene, config)
     config.write_text(text.replace(str(scene.host.key), str(scene.make_key("wrong"))))
-    scene.on_heal(lambda: config.write_text(text))
     return await scene.console.apply()
 
 
@@ -217,9 +210,8 @@ async def jump_gone(scene: Scene) -> Ended:
 async def jump_key_changed(scene: Scene) -> Ended:
     assert scene.jump is not None
     known = scene.console.home / ".ssh/known_hosts"
-    text = known.read_text()
+    text = kept(scene, known)
     known.write_text(text.replace(scene.jump.host_key().split()[1], scene.host.host_key().split()[1]))
-    scene.on_heal(lambda: known.write_text(text))
     return await scene.console.apply()
 
 
@@ -232,8 +224,7 @@ async def jump_key_changed(scene: Scene) -> Ended:
 )
 async def jump_cut(scene: Scene) -> Ended:
     assert scene.jump is not None
-    running = await scene.console.start_apply()
-    await running.reaches("restart", "running")
+    running = await scene.console.apply_until("restart", status="running")
     scene.jump.cut()
     await asyncio.sleep(8)
     scene.jump.heal()
@@ -249,8 +240,7 @@ async def jump_cut(scene: Scene) -> Ended:
 )
 async def jump_restarted(scene: Scene) -> Ended:
     assert scene.jump is not None
-    running = await scene.console.start_apply()
-    await running.reaches("process up")
+    running = await scene.console.apply_until("process up")
     scene.jump.exec("systemctl", "restart", "testhost-ssh")
     return await running.end()
 
@@ -265,18 +255,14 @@ async def jump_restarted(scene: Scene) -> Ended:
     setup=Setup(started=False, ready_timeout_s=15),
 )
 async def no_forwarding(scene: Scene) -> Ended:
-    scene.systemctl("start", scene.unit)
-    await scene.wait_for(scene.healthy, "the engine answers")
-    scene.note_old()
-    sshd = "/etc/testhost/sshd_config"
-    scene.shell(f"sed -i '1i AllowTcpForwarding no' {sshd}; systemctl restart testhost-ssh")
-    scene.on_heal(lambda: scene.shell(f"sed -i 1d {sshd}; systemctl restart testhost-ssh"))
+    await scene.start_by_hand()
+    configure_sshd(scene, "AllowTcpForwarding no")
     return await scene.console.apply()
 
 
 @fault("link-few-sessions", Where.LINK, "sshd allows four sessions on a connection", Verdict.CONFIRMED)
 async def few_sessions(scene: Scene) -> Ended:
-    allow_sessions(scene, 4)
+    configure_sshd(scene, "MaxSessions 4")
     return await scene.console.apply()
 
 
@@ -288,13 +274,14 @@ async def few_sessions(scene: Scene) -> Ended:
     old=(Old.RESTORABLE, Old.IN_PLACE),
 )
 async def two_sessions(scene: Scene) -> Ended:
-    allow_sessions(scene, 2)
+    configure_sshd(scene, "MaxSessions 2")
     return await scene.console.apply()
 
 
-def allow_sessions(scene: Scene, number: int) -> None:
+def configure_sshd(scene: Scene, line: str) -> None:
+    """Restart the host's sshd with one more line."""
     sshd = "/etc/testhost/sshd_config"
-    scene.shell(f"sed -i '1i MaxSessions {number}' {sshd}; systemctl restart testhost-ssh")
+    scene.shell(f"sed -i '1i {line}' {sshd}; systemctl restart testhost-ssh")
     scene.on_heal(lambda: scene.shell(f"sed -i 1d {sshd}; systemctl restart testhost-ssh"))
 
 
@@ -305,10 +292,16 @@ async def shell_that_talks(scene: Scene) -> Ended:
     return await scene.console.apply()
 
 
+def kept(scene: Scene, path: Path) -> str:
+    """The text of a file of this user's, which has it again once the fault is over."""
+    text = path.read_text()
+    scene.on_heal(lambda: path.write_text(text))
+    return text
+
+
 async def cut_for(scene: Scene, stage: str, seconds: float) -> Ended:
     """Cut the link while the stage runs, and heal it after a while."""
-    running = await scene.console.start_apply()
-    await running.reaches(stage, "running")
+    running = await scene.console.apply_until(stage, status="running")
     scene.host.cut()
     await asyncio.sleep(seconds)
     scene.host.heal()

@@ -13,6 +13,12 @@ from ..scene import Scene
 ALWAYS = ("Restart=always", "RestartSec=200ms")
 
 
+def systemctl_does(scene: Scene, script: str, *verbs: str) -> None:
+    """Have systemctl run ``script`` first when it is asked for one of ``verbs``; ``REAL`` in it is the real one."""
+    patterns = "|".join(f'*" {verb} "*' for verb in verbs)
+    scene.pretend("systemctl", f'case " $* " in {patterns}) {script};; esac; exec REAL "$@"')
+
+
 @fault(
     "manager-start-limit",
     Where.MANAGER,
@@ -26,7 +32,7 @@ async def start_limit(scene: Scene) -> Ended:
     scene.on_heal(lambda: scene.systemctl("reset-failed", scene.unit))
     # After the daemon-reload, which makes systemd count from the beginning.
     others = f'REAL "$@"; for i in 1 2 3; do REAL restart {scene.unit}; done; exit 0'
-    scene.pretend("systemctl", f'case " $* " in *" daemon-reload "*) {others};; esac; exec REAL "$@"')
+    systemctl_does(scene, others, "daemon-reload")
     return await scene.console.apply()
 
 
@@ -79,7 +85,7 @@ async def crash_loop_limit(scene: Scene) -> Ended:
     (Verdict.NO_RESTART, Verdict.REFUSED),
 )
 async def systemctl_does_nothing(scene: Scene) -> Ended:
-    scene.pretend("systemctl", 'case " $* " in *" restart "*|*" start "*) exit 0;; esac; exec REAL "$@"')
+    systemctl_does(scene, "exit 0", "restart", "start")
     return await scene.console.apply()
 
 
@@ -107,7 +113,7 @@ async def systemctl_does_nothing_at_all(scene: Scene) -> Ended:
 )
 async def reload_fails(scene: Scene) -> Ended:
     said = 'echo "Failed to reload daemon: Connection timed out" >&2; exit 1'
-    scene.pretend("systemctl", f'case " $* " in *" daemon-reload "*) {said};; esac; exec REAL "$@"')
+    systemctl_does(scene, said, "daemon-reload")
     return await scene.console.apply()
 
 
@@ -119,7 +125,7 @@ async def reload_fails(scene: Scene) -> Ended:
     old=Old.IN_PLACE,
 )
 async def reload_does_nothing(scene: Scene) -> Ended:
-    scene.pretend("systemctl", 'case " $* " in *" daemon-reload "*) exit 0;; esac; exec REAL "$@"')
+    systemctl_does(scene, "exit 0", "daemon-reload")
     return await scene.console.apply()
 
 
@@ -149,8 +155,7 @@ async def unit_masked(scene: Scene) -> Ended:
 )
 async def masked_meanwhile(scene: Scene) -> Ended:
     scene.on_heal(lambda: scene.systemctl("unmask", scene.unit))
-    running = await scene.console.start_apply()
-    await running.reaches("write", "running")
+    running = await scene.console.apply_until("write", status="running")
     scene.systemctl("mask", scene.unit)
     return await running.end()
 
@@ -218,8 +223,7 @@ async def orphan_holds_port(scene: Scene) -> Ended:
     setup=Setup(faults="16=slow"),
 )
 async def restarted_by_somebody(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("process up")
+    running = await scene.console.apply_until("process up")
     scene.systemctl("restart", scene.unit)
     return await running.end()
 
@@ -232,8 +236,7 @@ async def restarted_by_somebody(scene: Scene) -> Ended:
     setup=Setup(faults="16=slow"),
 )
 async def stopped_by_somebody(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("process up")
+    running = await scene.console.apply_until("process up")
     await asyncio.sleep(0.2)
     scene.systemctl("stop", scene.unit)
     return await running.end()
@@ -257,7 +260,7 @@ async def child_survives(scene: Scene) -> Ended:
     (Verdict.NO_RESTART, Verdict.UNKNOWN),
 )
 async def bus_hangs(scene: Scene) -> Ended:
-    scene.pretend("systemctl", 'case " $* " in *" restart "*) sleep 600;; esac; exec REAL "$@"')
+    systemctl_does(scene, "sleep 600", "restart")
     return await scene.console.apply()
 
 
@@ -268,7 +271,7 @@ async def bus_hangs(scene: Scene) -> Ended:
     Verdict.CONFIRMED,
 )
 async def bus_answers_nobody(scene: Scene) -> Ended:
-    scene.pretend("systemctl", 'case " $* " in *" restart "*) REAL "$@"; sleep 600;; esac; exec REAL "$@"')
+    systemctl_does(scene, 'REAL "$@"; sleep 600', "restart")
     return await scene.console.apply()
 
 
@@ -281,8 +284,7 @@ async def bus_answers_nobody(scene: Scene) -> Ended:
     setup=Setup(faults="16=slow"),
 )
 async def kernel_kills(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("process up")
+    running = await scene.console.apply_until("process up")
     scene.exec("kill", "-KILL", scene.shown("MainPID"))
     return await running.end()
 
@@ -295,8 +297,7 @@ async def kernel_kills(scene: Scene) -> Ended:
     setup=Setup(faults="16=slow"),
 )
 async def re_executed(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("restart")
+    running = await scene.console.apply_until("restart")
     scene.systemctl("daemon-reexec")
     return await running.end()
 
@@ -325,8 +326,7 @@ async def bus_is_gone(scene: Scene) -> Ended:
     setup=Setup(faults="16=slow", install=True),
 )
 async def host_rebooted(scene: Scene) -> Ended:
-    running = await scene.console.start_apply()
-    await running.reaches("process up", "done")
+    running = await scene.console.apply_until("process up")
     scene.host.reboot()
     return await running.end()
 
@@ -341,7 +341,6 @@ async def host_rebooted(scene: Scene) -> Ended:
     setup=Setup(faults="16=slow", install=True),
 )
 async def host_loses_power(scene: Scene) -> Ended:
-    running = await scene.console.start_apply("--rollback-on-failure")
-    await running.reaches("process up", "done")
+    running = await scene.console.apply_until("process up", "--rollback-on-failure")
     scene.host.reboot(at_once=True)
     return await running.end()

@@ -23,7 +23,6 @@ OPS = Setup(user="ops", started=False)
 )
 async def sudo_refused(scene: Scene) -> Ended:
     await running(scene)
-    scene.note_old()
     return await scene.console.apply()
 
 
@@ -39,7 +38,6 @@ async def sudo_refused(scene: Scene) -> Ended:
 async def sudo_password(scene: Scene) -> Ended:
     await running(scene)
     scene.write("/etc/sudoers.d/ops", "ops ALL=(ALL) ALL\n", 0o440)
-    scene.note_old()
     return await scene.console.apply()
 
 
@@ -69,7 +67,6 @@ async def sudo_works(scene: Scene) -> Ended:
 async def unit_unreadable(scene: Scene) -> Ended:
     await running(scene)
     scene.exec("chmod", "600", f"/etc/systemd/system/{UNIT}")
-    scene.note_old()
     return await scene.console.apply()
 
 
@@ -84,12 +81,10 @@ async def unit_unreadable(scene: Scene) -> Ended:
 async def polkit_denies(scene: Scene) -> Ended:
     await running(scene)
     scene.shell(f"mkdir -p /etc/systemd/system/{UNIT}.d; chown -R ops /etc/systemd/system")
-    scene.note_old()
     return await scene.console.apply()
 
 
 async def running(scene: Scene) -> None:
     """Start the unit without the console, for a user who may look at everything."""
-    scene.systemctl("start", scene.unit)
-    await scene.wait_for(scene.healthy, "the engine answers")
+    await scene.start_by_hand()
     scene.exec("usermod", "-aG", "systemd-journal", "ops")
