@@ -2,8 +2,8 @@
 
 Rules (systemd.syntax(7), and ``config_parse`` of systemd 252): a line whose last backslash is not itself escaped goes on in
 the next, the backslash becoming a blank; lines that begin with ``#`` or ``;`` after blanks are skipped, also between
-continued lines; a line without ``=`` is ignored with a warning, as is one that is not UTF-8; CRLF, CR and NUL end a line like LF;
-the first byte order mark that begins a line is dropped; at a section header that is none the reading ends.
+continued lines; a line without ``=`` is ignored with a warning; CRLF, CR and NUL end a line like LF; the first byte order mark
+that begins a line is dropped; at a section header that is none, and at a line but a comment that is not UTF-8, the reading ends.
 """
 
 from __future__ import annotations
@@ -82,15 +82,13 @@ def parse_unit(text: str) -> UnitText:
         if not line:
             continue
         if _NOT_UTF_8 in line:
-            warnings.append(UnitWarning(logical.end_line, "The line is not UTF-8: systemd ignores it.", serious=True))
-            continue
+            broken = _broken(warnings, logical.end_line, "The line is not UTF-8")
+            break
         if line.startswith("["):
             if line.endswith("]"):
                 section = line[1:-1]
                 continue
-            broken = f"'{line[:60]}' is no section header, and systemd reads no further"
-            warnings.append(UnitWarning(logical.end_line, broken, serious=True))
-            broken = f"In line {logical.end_line} {broken}."
+            broken = _broken(warnings, logical.end_line, f"'{line[:60]}' is no section header")
             break
         key, equals, _ = line.partition("=")
         if not equals:
@@ -111,6 +109,13 @@ def parse_unit(text: str) -> UnitText:
             Assignment(section, key.strip(_BLANKS), value.text, logical.line, logical.end_line, tuple(value.offsets))
         )
     return UnitText(tuple(assignments), tuple(warnings), broken)
+
+
+def _broken(warnings: list[UnitWarning], line: int, what: str) -> str:
+    """Note that the reading ends at a line, and say it with the line's number."""
+    said = f"{what}, and systemd reads no further"
+    warnings.append(UnitWarning(line, said, serious=True))
+    return f"In line {line} {said[:1].lower()}{said[1:]}."
 
 
 def _logical_lines(text: str) -> Iterator[_Logical]:

@@ -221,12 +221,29 @@ def test_a_broken_section_header_ends_the_reading_of_a_drop_in_and_keeps_a_unit_
     assert read_unit([UnitSource("u", broken), UnitSource("d", good)]).refused.startswith("In line 3 '[Servcie' is no section")
 
 
-def test_lines_that_are_no_utf_8_and_variables_that_are_none_are_ignored_as_by_systemd() -> None:
-    lines = (b"# caf\xe9", b"Environment=A=caf\xe9", b"Environment=1B=2 C-D=3 \xc3\x84=4 E=5 'F=6", b"ExecStart=/bin/a", b"")
+def test_variables_that_are_none_are_ignored_and_comments_may_be_in_any_encoding() -> None:
+    lines = (b"# caf\xe9", b"Environment=1B=2 C-D=3 \xc3\x84=4 E=5 'F=6", b"ExecStart=/bin/a \\", b"# \xe9", b" --b", b"")
     text = b"\n".join((b"[Service]", b"Environment=A=1", *lines))
     unit = read_unit([UnitSource("u", text.decode("utf-8", "replace"))])
     assert [(entry.name, entry.value) for entry in unit.environment] == [("A", "1"), ("E", "5")]
-    assert any("not UTF-8" in warning.text and warning.line == 4 for _, warning in unit.warnings)
+    assert unit.start is not None
+    assert unit.start.argv == ("/bin/a", "--b")
+    assert unit.refused == ""
+
+
+def test_a_line_that_is_not_utf_8_ends_the_reading_of_a_drop_in_and_keeps_a_unit_from_loading() -> None:
+    # systemd 252 says "String is not UTF-8 clean, ignoring assignment", and then the unit's LoadState is "error".
+    good = "[Service]\nExecStart=/bin/a\n"
+    bad = b"[Service]\nEnvironment=A=1\nEnvironment=B=caf\xe9\nEnvironment=C=2\n".decode("utf-8", "replace")
+    with_drop_in = read_unit([UnitSource("u", good), UnitSource("d", bad)])
+    assert [entry.name for entry in with_drop_in.environment] == ["A"]
+    assert with_drop_in.refused == ""
+    assert [(w.line, w.serious, w.text) for _, w in with_drop_in.warnings] == [
+        (3, True, "The line is not UTF-8, and systemd reads no further")
+    ]
+    assert read_unit([UnitSource("u", bad), UnitSource("d", good)]).refused == (
+        "In line 3 the line is not UTF-8, and systemd reads no further."
+    )
 
 
 def test_nul_and_a_mark_in_a_later_line_are_read_as_by_systemd() -> None:
