@@ -88,7 +88,7 @@ def examine(flags: Mapping[str, str], kind: EngineKind, host: str, port: int | N
     asked = found_engine(kind) if flags or words else kind
     checks = [check_python()]
     if asked is not EngineKind.SGLANG:
-        checks += check_embedded(beside_sglang=sglang)
+        checks += check_embedded(sglang, flags)
     checks.append(_port(host, flags) if port is None else check_port(host, port))
     if gpu or sglang or asked is EngineKind.SGLANG:
         checks += check_gpu_host(flags)

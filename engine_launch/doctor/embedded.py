@@ -7,13 +7,15 @@ import importlib.util
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from engine_launch.commands.checkpoint import CheckpointError, read_checkpoint
 from engine_launch.commands.drafter import DEFAULT_TARGET
 from engine_launch.doctor.check import Check, Status
 from engine_launch.embedded.options import PACKAGED_DRAFTER
-from engine_launch.local_paths import is_file, unreachable
+from engine_launch.local_paths import expanded, is_file, unreachable
 from engine_launch.spec.drafter_check import Severity, check_drafter
 from engine_launch.spec.installing import install_command
 from engine_launch.versions import version_of
@@ -22,16 +24,30 @@ EMBEDDED_PACKAGES = ("torch", "safetensors", "tokenizers", "gguf", "jinja2", "st
 """Import names of the ``embedded`` extra."""
 
 
-def check_embedded(beside_sglang: bool) -> list[Check]:
-    """All that concerns the embedded engine alone.
+def check_embedded(beside_sglang: bool, flags: Mapping[str, str] = MappingProxyType({})) -> list[Check]:
+    """All that concerns the embedded engine alone. The packaged model and drafter are left out where ``flags`` name others, which
+    are looked at as a part of the flags.
 
     Args:
         beside_sglang: SGLang serves here, so the embedded engine's packages may be missing.
     """
     checks = [check_packages(beside_sglang), check_cpu(), check_memory()]
     if importlib.util.find_spec("platformdirs") is not None:
-        checks += [check_cache(), check_model()]
-    return [*checks, check_drafter_files()]
+        checks.append(check_cache())
+        if _is_packaged(flags.get("--model-path")):
+            checks.append(check_model())
+    return checks if flags.get("--speculative-draft-model-path") else [*checks, check_drafter_files()]
+
+
+def _is_packaged(named: str | None) -> bool:
+    """Whether the model that flags name, if they name one, is the one from the cache."""
+    from engine_launch.embedded.api import EngineError
+    from engine_launch.embedded.model_files import default_model_path, resolve_model
+
+    try:
+        return named is None or resolve_model(expanded(named)) == default_model_path()
+    except EngineError:
+        return False
 
 
 def check_python() -> Check:

@@ -51,7 +51,11 @@ def test_its_files_are_looked_at(tmp_path: Path) -> None:
     gone = judged("--model-path", str(tmp_path / "gone.gguf"))
     assert gone["flags target"].status is Status.FAIL
     model = tmp_path / "model.gguf"
-    model.touch()
+    model.write_bytes(b"PK")
+    assert judged("--model-path", str(model))["flags target"] == Check(
+        "flags target", Status.FAIL, f"{model} is not a GGUF file (it begins with b'PK')."
+    )
+    model.write_bytes(b"GGUF")
     assert judged("--model-path", str(model))["flags target"].status is Status.OK
     drafted = ["--speculative-algorithm", "DDTREE", "--speculative-draft-model-path"]
     assert judged(*drafted, str(tmp_path / "gone"))["flags drafter"].status is Status.FAIL
@@ -85,3 +89,25 @@ def test_whose_rules_hold_is_a_matter_of_the_engine(
     found = {one.name: one for one in doctor.examine(read_flags(words), kind, "127.0.0.1", 0, words)}
     assert (found["flags"].status is Status.OK) is own_rules
     assert ("page size" in found) is not own_rules
+
+
+def test_the_packaged_model_and_drafter_are_not_spoken_of_where_others_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DDTREE_CACHE_DIR", str(tmp_path / "cache"))
+    model, drafter = tmp_path / "model.gguf", write_drafter(tmp_path / "drafter")
+    model.write_bytes(b"GGUF")
+
+    def rows(*words: str) -> set[str]:
+        found = doctor.examine(read_flags(words), EngineKind.EMBEDDED, "127.0.0.1", 0, words)
+        return {one.name for one in found} & {"model", "drafter", "flags target", "flags drafter"}
+
+    assert rows() == {"model", "drafter"}
+    assert rows("--model-path", str(model)) == {"flags target", "drafter"}
+    assert rows("--model-path", str(tmp_path / "gone.gguf")) == {"flags target", "drafter"}
+    tree = ["--speculative-algorithm", "DDTREE", "--speculative-draft-model-path", str(drafter)]
+    assert rows(*tree) == {"model", "flags drafter"}
+    packaged = tmp_path / "cache" / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    packaged.parent.mkdir(parents=True)
+    packaged.write_bytes(b"GGUF")
+    assert rows("--model-path", "smollm2-135m-instruct") == {"model", "flags target", "drafter"}
