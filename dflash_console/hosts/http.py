@@ -15,6 +15,7 @@ from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ..evidence.http_status import NO_ENDPOINT
 from ..evidence.secrets import mask_text
 from ..evidence.values import read_json
 from .transport import HostError
@@ -237,7 +238,7 @@ def _failed(path: str, status: int, body: bytes) -> EngineHttpError:
     if status in (401, 403):
         text = "the engine refuses the key: its command line has another --api-key than the one that is running, or none"
         return EngineHttpError(HttpFailure.KEY, text, status)
-    if status == 404:
+    if status in NO_ENDPOINT:
         text = _METRICS_OFF if path.startswith("/metrics") else f"this engine has no {path.split('?')[0]}"
         return EngineHttpError(HttpFailure.MISSING, text, status)
     said = mask_text(_message(body))

@@ -16,6 +16,7 @@ from types import TracebackType
 import httpx
 from httpx_sse import EventSource, SSEError
 
+from ..evidence.http_status import NO_ENDPOINT
 from ..evidence.values import read_json
 from .records import Chunk, CommitSource, RequestRecord
 from .request import Endpoint, Extra, JsonValue, PromptRequest, request_body
@@ -169,7 +170,7 @@ class PromptClient:
         """Another way when the server refused something that only the console asked for; each thing is given up once."""
         if call.endpoint is not request.endpoint:
             # The tokens came, but there is no /generate to answer them: another kind of server.
-            absent = refusal.status in (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED)
+            absent = refusal.status in NO_ENDPOINT
             return self._call(request, number, frozenset({Extra.TOKENS})) if absent else None
         if call.endpoint is Endpoint.CHAT and refusal.status in (httpx.codes.BAD_REQUEST, httpx.codes.UNPROCESSABLE_ENTITY):
             for extra in (Extra.USAGE_OF_CHUNKS, Extra.USAGE):
@@ -226,7 +227,7 @@ def _explain_refusal(endpoint: Endpoint, refusal: Refused) -> str:
     status, message = refusal.status, str(refusal)[:400]
     if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         return f"the server refused the API key ({status}): it must be the one of the engine's --api-key"
-    if status == httpx.codes.NOT_FOUND:
+    if status in NO_ENDPOINT:
         return f"the server has no {endpoint.value} ({status}): it may not be an SGLang server"
     if "chat_template" in message or "chat template" in message:
         return "the model has no chat template, so the server cannot take a chat turn: send the text as it stands (--raw)"

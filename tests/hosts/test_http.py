@@ -63,9 +63,14 @@ async def failure(http: EngineHttp, what: str) -> EngineHttpError:
     return caught.value
 
 
-async def test_an_old_server_is_asked_under_the_old_name_and_that_is_remembered() -> None:
+ABSENT = pytest.mark.parametrize("absent", [404, 405, 501])
+"""As servers and proxies say that they do not have an endpoint."""
+
+
+@ABSENT
+async def test_an_old_server_is_asked_under_the_old_name_and_that_is_remembered(absent: int) -> None:
     def routes(path: str, headers: dict[str, str]) -> Answer:
-        return (200, "", b"{}") if path == "/get_server_info" else (404, "", b'{"detail":"Not Found"}')
+        return (200, "", b"{}") if path == "/get_server_info" else (absent, "", b'{"detail":"Not Found"}')
 
     async with serving(routes) as server, client(server.url) as http:
         assert await http.server_info() == b"{}"
@@ -96,9 +101,18 @@ async def test_a_redirect_of_the_metrics_is_followed_with_the_key() -> None:
         assert await http.metrics() == b"x 1\n"
 
 
-async def test_missing_metrics_name_the_flag() -> None:
-    async with serving(lambda path, headers: (404, "", b"")) as server, client(server.url) as http:
+@ABSENT
+async def test_missing_metrics_name_the_flag(absent: int) -> None:
+    async with serving(lambda path, headers: (absent, "", b"")) as server, client(server.url) as http:
         assert "--enable-metrics" in str(await failure(http, "metrics"))
+
+
+@ABSENT
+async def test_an_engine_without_hot_changes_says_so_whatever_its_status_is(absent: int) -> None:
+    async with serving(lambda path, headers: (absent, "", b"<html>")) as server, client(server.url) as http:
+        with pytest.raises(EngineHttpError, match="this engine has no /set_internal_state") as caught:
+            await http.set_internal_state({"speculation": 0})
+        assert (caught.value.failure, caught.value.status) == (HttpFailure.MISSING, absent)
 
 
 @pytest.mark.parametrize("status", [401, 403])

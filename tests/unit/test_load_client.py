@@ -68,6 +68,8 @@ async def test_cancelling_closes_the_connection_so_that_the_engine_frees_the_slo
     [
         ("401 Unauthorized", '{"error": {"message": "Unauthorized"}}', "API key"),
         ("404 Not Found", '{"detail": "Not Found"}', "no /v1/chat/completions"),
+        ("405 Method Not Allowed", '{"detail": "Method Not Allowed"}', "no /v1/chat/completions (405)"),
+        ("501 Not Implemented", "<html>", "no /v1/chat/completions (501)"),
         (
             "400 Bad Request",
             '{"object":"error","message":"Cannot use chat template functions because tokenizer.chat_template is not set"}',
