@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import fnmatch
 import hashlib
 import hmac
 import os
@@ -31,16 +32,36 @@ class KnownKeys:
 def find_known_keys(files: Sequence[Path], name: str) -> KnownKeys:
     """Everything about ``name`` (``gpu-a`` or ``[gpu-a]:2222``); a file that is missing or unreadable has nothing to say.
 
-    As with ssh, a key that is known for the host without its port is trusted for it with any port, but its absence there
-    is no change.
+    As with ssh, a key that is known for the host without its port is trusted for a port of which no key is known, and its
+    absence there is no change. Where the port has a key of its own, only that one is trusted: another server may well stand
+    behind each port of a machine.
     """
     found = KnownKeys()
     bare = name[1:].rpartition("]:")[0] if name.startswith("[") else ""
+    without_port: list[asyncssh.SSHKey] = []
     for file in files:
         for number, line in _lines(file):
-            _take(found, str(file), number, line, name, exact=True)
-            if bare:
-                _take(found, str(file), number, line, bare, exact=False)
+            marker, hosts, data = _fields(line)
+            exact = _names(hosts, name)
+            if not exact and not (bare and _names(hosts, bare)):
+                continue
+            try:
+                key = asyncssh.import_public_key(" ".join(data.split()[:2]))
+            except (ValueError, asyncssh.KeyImportError):
+                continue
+            if marker == "@revoked":
+                found.revoked.append(key)
+            elif marker == "@cert-authority":
+                found.authorities.append(key)
+            elif marker:
+                continue
+            elif exact:
+                found.trusted.append(key)
+                found.lines.append(KnownLine(str(file), number, key.get_fingerprint()))
+            else:
+                without_port.append(key)
+    if not found.trusted:
+        found.trusted = without_port
     return found
 
 
@@ -81,21 +102,45 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
             yield number, line.strip()
 
 
-def _take(found: KnownKeys, file: str, number: int, line: str, name: str, *, exact: bool) -> None:
+def _fields(line: str) -> tuple[str, str, str]:
+    """A line's marker (mostly empty), its hosts and its key."""
+    marked = line.startswith("@")
+    words = [*line.split(None, 2 if marked else 1), "", "", ""]
+    return (words[0], words[1], words[2]) if marked else ("", words[0], words[1])
+
+
+def _names(hosts: str, name: str) -> bool:
+    """Whether the hosts of a line are or include ``name``, as ssh reads them.
+
+    Not as the library does, to which an empty name in the list (``gpu-a,``) stands for every host, and ``10.0.0.0/8`` for a
+    network: what ssh asks about would pass as known.
+    """
+    if hosts.startswith("|"):
+        return _is_hash_of(hosts, name)
+    name, matched = name.lower(), False
+    for pattern in hosts.lower().split(","):
+        # Only * and ? are special to ssh.
+        if fnmatch.fnmatchcase(name, pattern.removeprefix("!").replace("[", "[[]")):
+            if pattern.startswith("!"):
+                return False
+            matched = True
+    return matched
+
+
+def _is_hash_of(hashed: str, name: str) -> bool:
     try:
-        # One line at a time: the library takes a file whole or not at all, and does not tell lines.
-        keys, authorities, revoked, *_ = asyncssh.import_known_hosts(line).match(name, "", None)
-    except (ValueError, asyncssh.KeyImportError):
-        return
-    found.trusted += keys
-    found.authorities += authorities
-    found.revoked += revoked
-    if exact:
-        found.lines += [KnownLine(file, number, key.get_fingerprint()) for key in keys]
+        _, kind, salt, digest = hashed.split("|")
+        expected = base64.b64decode(digest, validate=True)
+        return kind == "1" and hmac.compare_digest(_digest(base64.b64decode(salt, validate=True), name), expected)
+    except ValueError:
+        return False
 
 
 def _hashed(name: str) -> str:
     """A host's name as HashKnownHosts writes it: ``|1|salt|HMAC-SHA1(salt, name)``."""
     salt = os.urandom(20)
-    digest = hmac.new(salt, name.encode(), hashlib.sha1).digest()
-    return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
+    return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(_digest(salt, name)).decode()}"
+
+
+def _digest(salt: bytes, name: str) -> bytes:
+    return hmac.new(salt, name.encode(), hashlib.sha1).digest()

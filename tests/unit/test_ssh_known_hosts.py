@@ -60,6 +60,61 @@ def test_a_key_known_without_the_port_is_trusted_but_another_one_there_is_no_cha
     assert found.lines == []
 
 
+def test_where_the_port_has_a_key_of_its_own_another_one_of_the_machine_is_a_change(file: Path) -> None:
+    of_the_port, of_the_machine, revoked = new_key(), new_key(), new_key()
+    file.parent.mkdir()
+    file.write_text(
+        f"gpu-a {line_of(of_the_machine)}\n@revoked gpu-a {line_of(revoked)}\n@cert-authority gpu-a {line_of(revoked)}\n"
+    )
+    other = file.with_name("known_hosts2")
+    other.write_text(f"[gpu-a]:2222 {line_of(of_the_port)}\n")
+    for files in ([file, other], [other, file]):
+        found = find_known_keys(files, "[gpu-a]:2222")
+        assert found.trusted == [of_the_port]
+        assert [line.file for line in found.lines] == [str(other)]
+        assert (found.revoked, found.authorities) == ([revoked], [revoked])
+    assert find_known_keys([file, other], "gpu-a").trusted == [of_the_machine]
+
+
+# Tried with OpenSSH 9.2: `ssh-keygen -F NAME` finds the line or does not.
+@pytest.mark.parametrize(
+    ("hosts", "name", "known"),
+    [
+        ("gpu-b,", "gpu-a", False),
+        (",gpu-b", "gpu-a", False),
+        ("gpu-b,,gpu-a", "gpu-a", True),
+        ("gpu-b,,", "[gpu-a]:2222", False),
+        ("10.0.0.0/8", "10.1.2.3", False),
+        ("10.0.0.0/8,gpu-?", "10.1.2.3", False),
+        ("10.*", "10.1.2.3", True),
+        ("*", "[10.1.2.3]:2222", True),
+        ("GPU-A", "gpu-a", True),
+        ("gpu-?,!gpu-a", "gpu-a", False),
+        ("!gpu-a,gpu-?", "gpu-a", False),
+        ("!gpu-b", "gpu-a", False),
+        ("gpu-[ab]", "gpu-a", False),
+        ("[gpu-?]:2222", "[gpu-a]:2222", True),
+        ("[gpu-a]:*", "[gpu-a]:2222", True),
+        ("|1|c2FsdA==|rubbish", "gpu-a", False),
+        ("|2|YWJjZGVmZ2hpamtsbW5vcHFyc3Q=|XZkSpmvVnbIBGXeGxVsSR2Ht90w=", "gpu-a", False),
+    ],
+)
+def test_the_hosts_of_a_line_are_read_as_ssh_does(file: Path, hosts: str, name: str, known: bool) -> None:
+    key = new_key()
+    file.parent.mkdir()
+    file.write_text(f"{hosts} {line_of(key)}\n@revoked {hosts} {line_of(key)}\n@other {hosts} {line_of(key)}\n@revoked\n@\n")
+    found = find_known_keys([file], name)
+    assert (found.trusted, found.revoked) == (([key], [key]) if known else ([], []))
+
+
+def test_what_stands_after_a_key_does_not_matter(file: Path) -> None:
+    key = new_key()
+    file.parent.mkdir()
+    file.write_text(f"gpu-a {line_of(key)} Jürgen's\n@revoked\tgpu-a\t{line_of(key)} für alle\n", encoding="utf-8")
+    found = find_known_keys([file], "gpu-a")
+    assert (found.trusted, found.revoked) == ([key], [key])
+
+
 def test_missing_and_unreadable_files_say_nothing(tmp_path: Path) -> None:
     assert find_known_keys([tmp_path / "none", tmp_path], "gpu-a").trusted == []
 
