@@ -11,6 +11,7 @@ import torch
 
 from engine_launch.embedded.api import (
     Algorithm,
+    Engine,
     EngineError,
     EngineUnavailable,
     GenerateRequest,
@@ -50,6 +51,27 @@ def texts() -> list[list[int]]:
 @pytest.fixture(scope="module")
 def answers(target: TargetModel, texts: list[list[int]]) -> list[list[int]]:
     return plain_answers(target, texts, TOKENS)
+
+
+class HeldAnswer(Answer):
+    """Its request goes no further than its first event before it is let go: nothing is over sooner than a test can look at it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+        self.let_go = threading.Event()
+
+    def __call__(self, event: TokenEvent) -> None:
+        super().__call__(event)
+        self.begun.set()
+        assert self.let_go.wait(150)
+
+
+def submit_held(engine: Engine, rid: str, prompt: list[int], tokens: int) -> HeldAnswer:
+    answer = HeldAnswer()
+    engine.submit(GenerateRequest(rid, tuple(prompt), greedy(tokens)), answer)
+    assert answer.begun.wait(150)
+    return answer
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.DFLASH, Algorithm.DDTREE])
@@ -175,8 +197,9 @@ def test_a_prompt_of_one_token_works(target: TargetModel) -> None:
 def test_a_long_prompt_is_prefilled_in_chunks_while_others_decode(target: TargetModel, texts: list[list[int]]) -> None:
     log = Recorder()
     with running(tiny_engine(target, log=log, chunk=16)) as engine:
-        short = submit(engine, "short", texts[0], greedy(60))
+        short = submit_held(engine, "short", texts[0], 60)
         long = submit(engine, "long", prompts(1, 150)[0], greedy(3))
+        short.let_go.set()
         long.wait()
         short.wait()
     assert len(log.prefill) > 8
@@ -186,18 +209,11 @@ def test_a_long_prompt_is_prefilled_in_chunks_while_others_decode(target: Target
 
 def test_aborting_frees_the_slot_and_the_memory(target: TargetModel, texts: list[list[int]]) -> None:
     with running(tiny_engine(target, tiny_drafter(target), tiny_settings(Algorithm.DDTREE), max_running=1)) as engine:
-        first = Answer()
-        begun = threading.Event()
-
-        def listen(event: TokenEvent) -> None:
-            first(event)
-            begun.set()
-
-        engine.submit(GenerateRequest("a", tuple(texts[0]), greedy(200)), listen)
+        first = submit_held(engine, "a", texts[0], 200)
         second = submit(engine, "b", texts[1], greedy(4))
-        assert begun.wait(30)
         assert engine.stats().draft_kv_bytes > 0
         assert engine.abort("a")
+        first.let_go.set()
         assert first.wait().last.finish is not None
         assert first.last.finish is not None
         assert first.last.finish.type == "abort"
@@ -210,11 +226,12 @@ def test_aborting_frees_the_slot_and_the_memory(target: TargetModel, texts: list
 
 def test_aborting_a_queued_request_never_runs_it(target: TargetModel, texts: list[list[int]]) -> None:
     with running(tiny_engine(target, max_running=1)) as engine:
-        submit(engine, "a", texts[0], greedy(200))
+        first = submit_held(engine, "a", texts[0], 200)
         queued = submit(engine, "b", texts[1], greedy(4))
         assert engine.abort("b")
-        assert queued.wait().ids == []
         assert engine.abort("a")
+        first.let_go.set()
+        assert queued.wait().ids == []
 
 
 def test_an_engine_lives_until_it_is_closed(target: TargetModel) -> None:
@@ -226,12 +243,23 @@ def test_an_engine_lives_until_it_is_closed(target: TargetModel) -> None:
 
 def test_closing_ends_every_request(target: TargetModel, texts: list[list[int]]) -> None:
     engine = tiny_engine(target, max_running=1)
-    answers = [submit(engine, str(i), text, greedy(200)) for i, text in enumerate(texts)]
-    engine.close()
-    finishes = [answer.wait().last.finish for answer in answers]
-    assert [finish.type for finish in finishes if finish is not None] == ["abort"] * 3
+    first = submit_held(engine, "0", texts[0], 200)
+    answers = [first, *(submit(engine, str(i), text, greedy(200)) for i, text in enumerate(texts[1:], start=1))]
+
+    def submit_more() -> None:
+        while True:
+            answers.append(submit(engine, f"late {len(answers)}", texts[0], greedy(200)))
+            time.sleep(0.001)
+
+    closing = threading.Thread(target=engine.close)
+    closing.start()
     with pytest.raises(EngineError, match="shutting down"):
-        submit(engine, "late", texts[0], greedy(1))
+        submit_more()
+    first.let_go.set()
+    closing.join()
+    finishes = [answer.wait().last.finish for answer in answers]
+    assert {finish.type for finish in finishes if finish is not None} == {"abort"}
+    assert None not in finishes
 
 
 def test_more_requests_than_slots_wait_their_turn(target: TargetModel) -> None:
