@@ -96,7 +96,7 @@ def _preferred_refusal(preferred: str | dict[str, Any] | None, limits: Limits) -
     except (TypeError, ValueError):  # SGLang says so itself
         return ""
     problem = request_refusal(SimpleNamespace(return_logprob=False, sampling_params=params), limits)
-    return f"--preferred-sampling-params would have every request refused. {problem}" if problem else ""
+    return f"--preferred-sampling-params would have every request refused: {problem.rstrip('.')}." if problem else ""
 
 
 def block_of(server_args: Any) -> int:
