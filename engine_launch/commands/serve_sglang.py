@@ -24,6 +24,7 @@ from engine_launch.doctor.check import Status
 from engine_launch.doctor.command_line import check_config_file, check_folders
 from engine_launch.doctor.software import PLUGIN, PLUGIN_TARGET, RESTRICTING_VARIABLE, kept_out
 from engine_launch.local_paths import expanded, is_folder
+from engine_launch.refusals import LAUNCHED_VARIABLE
 from engine_launch.sglang_plugin.gate import TESTED_VERSION
 from engine_launch.spec.checks import GPU_DEVICES
 from engine_launch.spec.drafter_check import Severity, Shapes, TargetShape, capture_problem, check_drafter, ranks_problem
@@ -55,6 +56,7 @@ def serve_sglang(argv: Sequence[str]) -> NoReturn:
     """
     for warning in check(argv):
         warn(warning)
+    os.environ[LAUNCHED_VARIABLE] = str(os.getpid())
     os.execv(sys.executable, [sys.executable, "-m", "sglang.launch_server", *argv])
 
 

@@ -40,17 +40,18 @@ from sglang.srt.plugins import load_plugins
 load_plugins()
 from sglang.srt.managers.tokenizer_manager import TokenizerManager
 from sglang.srt.server_args import prepare_server_args
+from engine_launch.refusals import is_refusal
 answers = []
 for command in json.load(sys.stdin):
     lines.clear()
-    said = {"error": ""}
+    said = {"error": "", "refusal": False}
     try:
         args = prepare_server_args(command)
         for name in ("speculative_algorithm", "speculative_num_draft_tokens", "speculative_dflash_block_size",
                      "speculative_draft_window_size", "max_running_requests", "speculative_draft_attention_backend"):
             said[name] = getattr(args, name)
     except ValueError as error:
-        said["error"] = str(error)
+        said["error"], said["refusal"] = str(error), is_refusal(error, error.__traceback__)
     said["front"] = hasattr(TokenizerManager.resolved_config_dict, "__wrapped__")
     said["lines"] = list(lines)
     answers.append(said)
@@ -95,7 +96,11 @@ REFUSED = (
     (("--speculative-num-draft-tokens", "16", "--speculative-dflash-block-size", "8"), "For DDTREE they must match"),
     (("--attn-cp-size", "2", "--tp-size", "2"), "--attn-cp-size"),
     (("--ddtree-self-test", "--tokenizer-worker-num", "2"), "--tokenizer-worker-num above 1"),
-    (("--preferred-sampling-params", '{"repetition_penalty": 1.1}'), "--preferred-sampling-params would have every request"),
+    (("--preferred-sampling-params", '{"repetition_penalty": 1.1}'), "would have every request refused: DDTREE speculative"),
+    (
+        ("--preferred-sampling-params", '{"custom_params": {"ddtree_budget": 0}}'),
+        "would have every request refused: the tree budget is 0; 1 to 32 nodes are possible",
+    ),
     (("--kv-canary", "log"), "--kv-canary (it does not know"),
     (("--speculative-ddtree-draft-pool", "ring"), "ring needs --speculative-draft-window-size"),
 )
@@ -104,6 +109,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "chain with a tree's flag": ("--speculative-algorithm", "DFLASH", "--speculative-ddtree-budget", "16"),
     "n-grams with a window": ("--speculative-algorithm", "NGRAM", "--speculative-draft-window-size", "512"),
     **{words: (*DDTREE, *flags) for flags, words in REFUSED},
+    "not ours": (*DDTREE, "--dcp-replicate-q-proj"),
     "preferred": (*DDTREE, "--preferred-sampling-params", '{"temperature": 0.5}'),
     "tree with another's flags": (*DDTREE, "--speculative-num-steps", "3", "--enable-mixed-chunk"),
     "tree": ("--speculative-algorithm", "ddtree", "--speculative-ddtree-budget", "16", "--speculative-draft-window-size", "512"),
@@ -181,6 +187,12 @@ def test_flags_of_the_tree_without_ddtree_are_a_warning(said: dict[str, dict[str
 @pytest.mark.parametrize("words", [words for _, words in REFUSED])
 def test_what_cannot_run_is_refused_at_the_start(said: dict[str, dict[str, Any]], words: str) -> None:
     assert words in said[words]["error"]
+    assert said[words]["refusal"], "with the launcher its sentence stands alone"
+
+
+def test_what_sglang_itself_cannot_take_is_no_refusal_of_ours(said: dict[str, dict[str, Any]]) -> None:
+    assert "requires --dcp-size" in said["not ours"]["error"]
+    assert not said["not ours"]["refusal"]
 
 
 def test_preferred_parameters_that_trees_serve_are_taken(said: dict[str, dict[str, Any]]) -> None:
