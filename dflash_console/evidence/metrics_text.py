@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from .values import whole, whole_of
 
 _PREFIX = re.compile(r"sglang[:_]")
+_NAME_END = re.compile(r"[{ ]")
 _TTFT = "time_to_first_token_seconds"
 _NEEDED = frozenset(
     {
@@ -156,10 +157,15 @@ def parse_metrics(text: str | bytes) -> MetricsSample:
 
 
 def _needed_lines(text: str) -> str:
-    """Only the series that are used, without their ``sglang:`` prefix; samples need no HELP and TYPE lines."""
+    """Only the series that are used, without their ``sglang:`` prefix; samples need no HELP and TYPE lines.
+
+    The format ends every line, the last one too: a last line without an end was cut off, perhaps in its number. Nor is a sum over
+    ranks known, or a histogram, of which the rest did not come.
+    """
     lines: list[str] = []
     # Not splitlines, which would break a label's value at U+2028 and the like.
-    for line in text.split("\n"):
+    *whole_lines, cut = text.split("\n")
+    for line in whole_lines:
         match = _PREFIX.match(line)
         if match is None or len(line) > LONGEST_LINE:
             continue
@@ -167,7 +173,16 @@ def _needed_lines(text: str) -> str:
         end = min((at for at in (rest.find("{"), rest.find(" ")) if at >= 0), default=-1)
         if end > 0 and rest[:end] in _NEEDED:
             lines.append(rest)
+    if lines and (match := _PREFIX.match(cut)) is not None:
+        name = _name(lines[-1])
+        if name.startswith(_name(cut[match.end() :])):
+            lines = [line for line in lines if _name(line) != name]
     return "\n".join(lines) + "\n"
+
+
+def _name(line: str) -> str:
+    """The series' name at the beginning of a line, or as much as there is of it."""
+    return _NAME_END.split(line, 1)[0]
 
 
 def _sample(families: Mapping[str, list[_Series]]) -> MetricsSample:

@@ -69,9 +69,30 @@ def test_a_line_of_a_megabyte_is_left_out_at_once(labels: str) -> None:
     assert time.process_time() - begun < 1.0
 
 
+def test_a_text_that_was_cut_off_gives_no_half_number() -> None:
+    text = (CAPTURES / "dflash.metrics.txt").read_text()
+    line = text.index("sglang:max_total_num_tokens{")
+    end = text.index("\n", line)
+    assert text[:end].endswith(" 6.463229e+06")
+    for cut in range(line, end + 1):
+        assert parse_metrics(text[:cut]).max_total_tokens is None
+    assert parse_metrics(text[: end + 1]).max_total_tokens == 6463229
+
+
+@pytest.mark.parametrize(
+    "cut", ["sglang:num_runn", 'sglang:num_running_reqs{dp_rank="1"', 'sglang:num_running_reqs{dp_rank="1"} 1']
+)
+def test_a_sum_over_ranks_of_which_the_last_one_was_cut_off_is_not_known(cut: str) -> None:
+    whole = 'sglang:num_queue_reqs{dp_rank="0"} 2\nsglang:num_running_reqs{dp_rank="0"} 3\n'
+    assert (parse_metrics(whole).running, parse_metrics(whole).queued) == (3, 2)
+    read = parse_metrics(whole + cut)
+    assert (read.running, read.queued) == (None, 2)
+    assert parse_metrics(whole + "# HELP sglang:gen_thr").running == 3
+
+
 def test_tensor_ranks_are_counted_once_and_data_parallel_ranks_added() -> None:
-    text = "\n".join(
-        f'sglang:num_running_reqs{{dp_rank="{dp}",tp_rank="{tp}",pp_rank="0"}} {running}'
+    text = "".join(
+        f'sglang:num_running_reqs{{dp_rank="{dp}",tp_rank="{tp}",pp_rank="0"}} {running}\n'
         for dp, tp, running in [(0, 0, 3), (0, 1, 3), (1, 2, 4), (1, 3, 4)]
     )
     assert parse_metrics(text).running == 7
