@@ -16,7 +16,9 @@ from dflash_console.hosts.unit_file import new_unit_file
 from tests.ports import free_port
 from tests.testhost.fixtures import boot_host, testhost
 
-__all__ = ["boot_host", "testhost"]
+from .ssh_home import ssh_home
+
+__all__ = ["boot_host", "ssh_home", "testhost"]
 
 STAND_IN = Path(__file__).with_name("stand_in_engine.py")
 

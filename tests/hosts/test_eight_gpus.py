@@ -13,18 +13,17 @@ import pytest
 from dflash_console.hosts.gpus import Owner, read_holders
 from tests.ports import free_port
 from tests.testhost import TestHost
+from tests.testhost.fixtures import BootHost
 
-from .conftest import boot_host
 from .eight_ranks import UNIT, install_server, install_tool
-from .ssh_home import SshHome, over_ssh, ssh_home
+from .ssh_home import SshHome, over_ssh
 
-__all__ = ["boot_host", "ssh_home"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def eight(boot_host, ssh_home: SshHome) -> TestHost:  # type: ignore[no-untyped-def]
-    host: TestHost = boot_host("gpu-a")
+def eight(boot_host: BootHost, ssh_home: SshHome) -> TestHost:
+    host = boot_host("gpu-a")
     ssh_home.add_host("gpu", host)
     install_server(host, free_port())
     install_tool(host, "eight-load")

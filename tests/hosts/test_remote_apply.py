@@ -28,9 +28,9 @@ from tests.testhost.fixtures import BootHost
 
 from .remote_rig import DROP_IN, UNIT, WAITS, Remote, remote
 from .sessions import stage
-from .ssh_home import SshHome, ssh_home
+from .ssh_home import SshHome
 
-__all__ = ["remote", "ssh_home"]
+__all__ = ["remote"]
 pytestmark = pytest.mark.slow
 
 

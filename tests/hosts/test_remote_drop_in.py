@@ -10,9 +10,8 @@ from dflash_console.drift.verdicts import DROP_IN as DROP_IN_ROW
 from dflash_console.plan import Change, Mode, PlanError
 
 from .remote_rig import DROP_IN, UNIT_FILE, WAITS, Remote, remote
-from .ssh_home import ssh_home
 
-__all__ = ["remote", "ssh_home"]
+__all__ = ["remote"]
 pytestmark = pytest.mark.slow
 
 

@@ -24,9 +24,8 @@ from dflash_console.session import HostSession, NoSuchUnit, open_session
 
 from .remote_rig import DROP_IN, UNIT, UNIT_FILE, WAITS, Remote, cut_off_at, remote
 from .sessions import paths_under, planned_roll_back, said
-from .ssh_home import ssh_home
 
-__all__ = ["remote", "ssh_home"]
+__all__ = ["remote"]
 pytestmark = pytest.mark.slow
 
 KEPT = f"/var/lib/ddtree-console/{UNIT}"

@@ -21,9 +21,8 @@ from dflash_console.session import HostSession
 
 from .remote_rig import DROP_IN, WAITS, Remote, cut_off_at, remote
 from .sessions import stage
-from .ssh_home import ssh_home
 
-__all__ = ["remote", "ssh_home"]
+__all__ = ["remote"]
 pytestmark = pytest.mark.slow
 
 

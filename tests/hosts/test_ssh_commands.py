@@ -13,9 +13,9 @@ import pytest
 from dflash_console.hosts.ssh import SshTransport
 from dflash_console.hosts.ssh_sessions import SESSIONS
 from dflash_console.hosts.transport import HostError, HostUnreachable
-from tests.hosts.ssh_home import SshHome, over_ssh, ssh_home  # noqa: F401
+from tests.hosts.ssh_home import SshHome, over_ssh
 from tests.testhost import TestHost
-from tests.testhost.fixtures import BootHost, boot_host, testhost  # noqa: F401
+from tests.testhost.fixtures import BootHost
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ AWKWARD = (
 
 
 @pytest.fixture
-def gpu(testhost: TestHost, ssh_home: SshHome) -> Iterator[TestHost]:  # noqa: F811
+def gpu(testhost: TestHost, ssh_home: SshHome) -> Iterator[TestHost]:
     """The host, on which a test may leave no process behind."""
     ssh_home.add_host("gpu", testhost)
     yield testhost
@@ -95,9 +95,7 @@ async def test_input_of_any_size_reaches_the_command_and_its_end_too(gpu: TestHo
 
 @pytest.mark.parametrize("shell", ["bash", "dash", "zsh", "fish", "tcsh"])
 async def test_every_login_shell_passes_every_argument_on_and_may_print_what_it_likes(
-    testhost: TestHost,  # noqa: F811
-    ssh_home: SshHome,  # noqa: F811
-    shell: str,
+    testhost: TestHost, ssh_home: SshHome, shell: str
 ) -> None:
     path = shutil.which(shell)
     if path is None:
@@ -119,7 +117,7 @@ async def test_every_login_shell_passes_every_argument_on_and_may_print_what_it_
         assert await collect(host, ["printf", r"%s\0", *AWKWARD]) == done.stdout
 
 
-async def test_an_account_that_runs_no_commands_is_said_in_its_own_words(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_an_account_that_runs_no_commands_is_said_in_its_own_words(testhost: TestHost, ssh_home: SshHome) -> None:
     testhost.add_user("closed", shell="/usr/sbin/nologin")
     ssh_home.add_host("gpu", testhost, user="closed")
     async with over_ssh("gpu") as host:
@@ -153,7 +151,7 @@ async def test_many_commands_at_once_wait_for_each_other_instead_of_failing(gpu:
         assert [found.stdout for found in done] == [f"{n}\n".encode() for n in range(30)]
 
 
-async def test_a_host_that_allows_few_sessions_is_used_with_few(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_host_that_allows_few_sessions_is_used_with_few(boot_host: BootHost, ssh_home: SshHome) -> None:
     ssh_home.add_host("gpu", boot_host(sshd="MaxSessions 2\n"))
     async with over_ssh("gpu") as host:
         done = await asyncio.gather(
@@ -163,8 +161,7 @@ async def test_a_host_that_allows_few_sessions_is_used_with_few(boot_host: BootH
 
 
 async def test_a_command_does_not_wait_for_outputs_that_are_followed_and_may_never_end(
-    boot_host: BootHost,  # noqa: F811
-    ssh_home: SshHome,  # noqa: F811
+    boot_host: BootHost, ssh_home: SshHome
 ) -> None:
     ssh_home.add_host("gpu", boot_host(sshd="MaxSessions 2\n"))
     async with over_ssh("gpu") as host, host.stream(["sleep", "60"]), host.stream(["sleep", "60"]):
@@ -177,7 +174,7 @@ async def test_a_command_does_not_wait_for_outputs_that_are_followed_and_may_nev
         assert (await host.run(["true"])).ok
 
 
-async def test_a_host_that_opens_no_session_says_so(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_host_that_opens_no_session_says_so(boot_host: BootHost, ssh_home: SshHome) -> None:
     ssh_home.add_host("gpu", boot_host(sshd="MaxSessions 0\n"))
     async with over_ssh("gpu") as host:
         with pytest.raises(HostError, match="opens no session"):

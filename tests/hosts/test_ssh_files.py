@@ -12,15 +12,14 @@ from dflash_console.hosts.local import LocalTransport
 from dflash_console.hosts.replace_file import replace_command
 from dflash_console.hosts.ssh_command import command_script, login_line
 from dflash_console.hosts.transport import HostFileError, Transport
-from tests.hosts.ssh_home import SshHome, over_ssh, ssh_home  # noqa: F401
+from tests.hosts.ssh_home import SshHome, over_ssh
 from tests.testhost import TestHost
-from tests.testhost.fixtures import testhost  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def folder(testhost: TestHost, ssh_home: SshHome) -> Iterator[str]:  # noqa: F811
+def folder(testhost: TestHost, ssh_home: SshHome) -> Iterator[str]:
     """A folder on the host, with nasty characters in its name."""
     ssh_home.add_host("gpu", testhost)
     path = "/srv/it's a $(test) \\ folder"
@@ -44,7 +43,7 @@ async def flaws(call: Awaitable[object]) -> HostFileError:
     return caught.value
 
 
-async def test_what_is_written_is_read_back_byte_for_byte(folder: str, testhost: TestHost) -> None:  # noqa: F811
+async def test_what_is_written_is_read_back_byte_for_byte(folder: str, testhost: TestHost) -> None:
     path = f"{folder}/new\nline é \udcff"
     data = bytes(range(256)) * 1000
     async with over_ssh("gpu") as host:
@@ -81,7 +80,7 @@ async def test_files_without_a_size_are_read_to_their_end(folder: str) -> None:
         assert (await host.read("/proc/self/status", limit=5)) == b"Name:"
 
 
-async def test_writing_keeps_owner_mode_and_link(folder: str, testhost: TestHost) -> None:  # noqa: F811
+async def test_writing_keeps_owner_mode_and_link(folder: str, testhost: TestHost) -> None:
     target, link = f"{folder}/target", f"{folder}/link"
     testhost.exec(
         "sh", "-c", 'echo old > "$1"; chown nobody:nogroup "$1"; chmod 4751 "$1"; ln -s target "$2"', "sh", target, link
@@ -95,7 +94,7 @@ async def test_writing_keeps_owner_mode_and_link(folder: str, testhost: TestHost
         assert await host.listdir(folder) == ("link", "target")
 
 
-async def test_a_write_that_is_cut_short_changes_nothing_and_leaves_nothing(folder: str, testhost: TestHost) -> None:  # noqa: F811
+async def test_a_write_that_is_cut_short_changes_nothing_and_leaves_nothing(folder: str, testhost: TestHost) -> None:
     path = f"{folder}/unit"
     testhost.path(path).write_text("old")
     # What a dying connection does: the input ends before all of it has come.
@@ -114,7 +113,7 @@ async def test_a_write_that_is_cut_short_changes_nothing_and_leaves_nothing(fold
     assert testhost.exec("ls", "-A", folder).stdout == b"unit\n"
 
 
-async def test_a_cancelled_write_leaves_the_old_text_or_the_new(folder: str, testhost: TestHost) -> None:  # noqa: F811
+async def test_a_cancelled_write_leaves_the_old_text_or_the_new(folder: str, testhost: TestHost) -> None:
     path = f"{folder}/unit"
     testhost.path(path).write_text("old")
     async with over_ssh("gpu") as host:
@@ -168,7 +167,7 @@ async def test_folders_are_made_for_this_user_alone_and_files_removed(folder: st
         assert (error.missing, error.denied, error.full) == (False, False, False)
 
 
-async def test_another_user_is_denied_what_is_not_his(testhost: TestHost, ssh_home: SshHome, folder: str) -> None:  # noqa: F811
+async def test_another_user_is_denied_what_is_not_his(testhost: TestHost, ssh_home: SshHome, folder: str) -> None:
     testhost.add_user("plain")
     testhost.exec("sh", "-c", 'echo secret > "$1"; chmod 600 "$1"', "sh", f"{folder}/locked")
     ssh_home.add_host("plain", testhost, user="plain")
@@ -181,7 +180,7 @@ async def test_another_user_is_denied_what_is_not_his(testhost: TestHost, ssh_ho
             assert "permission denied" in str(error)
 
 
-async def test_full_and_read_only_file_systems_are_told_as_such(folder: str, testhost: TestHost) -> None:  # noqa: F811
+async def test_full_and_read_only_file_systems_are_told_as_such(folder: str, testhost: TestHost) -> None:
     testhost.exec("mkdir", "-p", f"{folder}/small", f"{folder}/fixed")
     testhost.exec("mount", "-t", "tmpfs", "-o", "size=64k", "small", f"{folder}/small")
     testhost.exec(

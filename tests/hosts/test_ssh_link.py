@@ -16,10 +16,10 @@ from dflash_console.hosts.ssh import SshTransport
 from dflash_console.hosts.ssh_command import HEARTBEAT_S, SILENCE_S
 from dflash_console.hosts.ssh_errors import HostKeyChanged, LinkDown
 from dflash_console.hosts.transport import HostError, HostUnreachable, LinkStatus
-from tests.hosts.ssh_home import SshHome, over_ssh, ssh_home  # noqa: F401
+from tests.hosts.ssh_home import SshHome, over_ssh
 from tests.ports import free_port
 from tests.testhost import TestHost
-from tests.testhost.fixtures import BootHost, boot_host, testhost  # noqa: F401
+from tests.testhost.fixtures import BootHost
 
 pytestmark = pytest.mark.slow
 NOTICED_S = 30.0
@@ -40,7 +40,7 @@ def is_up(host: SshTransport) -> bool:
 
 
 @pytest.mark.parametrize("way", ["cut", "hang"])
-async def test_a_dead_link_is_noticed_and_comes_back_by_itself(boot_host: BootHost, ssh_home: SshHome, way: str) -> None:  # noqa: F811
+async def test_a_dead_link_is_noticed_and_comes_back_by_itself(boot_host: BootHost, ssh_home: SshHome, way: str) -> None:
     box = boot_host()
     ssh_home.add_host("gpu", box, "ConnectTimeout 3")
     async with over_ssh("gpu") as host:
@@ -71,7 +71,7 @@ async def test_a_dead_link_is_noticed_and_comes_back_by_itself(boot_host: BootHo
         assert (await host.run(["hostname"])).stdout == b"gpu-a\n"
 
 
-async def test_a_server_that_restarts_is_reached_again(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_server_that_restarts_is_reached_again(boot_host: BootHost, ssh_home: SshHome) -> None:
     box = boot_host()
     ssh_home.add_host("gpu", box)
     async with over_ssh("gpu") as host:
@@ -83,7 +83,7 @@ async def test_a_server_that_restarts_is_reached_again(boot_host: BootHost, ssh_
         assert (await host.run(["true"])).ok
 
 
-async def test_a_key_that_has_changed_meanwhile_stops_the_tries(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_key_that_has_changed_meanwhile_stops_the_tries(boot_host: BootHost, ssh_home: SshHome) -> None:
     box = boot_host()
     ssh_home.add_host("gpu", box)
     async with over_ssh("gpu") as host:
@@ -97,7 +97,7 @@ async def test_a_key_that_has_changed_meanwhile_stops_the_tries(boot_host: BootH
             await host.run(["true"])
 
 
-async def test_a_jump_host_that_dies_takes_the_link_with_it(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_jump_host_that_dies_takes_the_link_with_it(boot_host: BootHost, ssh_home: SshHome) -> None:
     jump, box = boot_host("bastion"), boot_host("gpu-a")
     ssh_home.add_host("bastion", jump, "ConnectTimeout 3")
     ssh_home.add_host("gpu", box, "ProxyJump bastion")
@@ -112,7 +112,7 @@ async def test_a_jump_host_that_dies_takes_the_link_with_it(boot_host: BootHost,
         await until(lambda: is_up(host), 60)
 
 
-async def test_after_close_nothing_is_tried_any_more(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_after_close_nothing_is_tried_any_more(testhost: TestHost, ssh_home: SshHome) -> None:
     ssh_home.add_host("gpu", testhost)
     async with over_ssh("gpu") as host:
         await host.connect()
@@ -182,9 +182,7 @@ def echo() -> Iterator[Callable[[int], Echo]]:
 
 
 async def test_a_forwarded_port_answers_as_it_would_beside_the_engine(
-    testhost: TestHost,  # noqa: F811
-    ssh_home: SshHome,  # noqa: F811
-    echo: Callable[[int], Echo],
+    testhost: TestHost, ssh_home: SshHome, echo: Callable[[int], Echo]
 ) -> None:
     ssh_home.add_host("gpu", testhost)
     port = free_port()
@@ -227,9 +225,7 @@ async def test_a_forwarded_port_answers_as_it_would_beside_the_engine(
 
 
 async def test_an_engine_that_went_unseen_is_refused_from_the_second_connection_on(
-    testhost: TestHost,  # noqa: F811
-    ssh_home: SshHome,  # noqa: F811
-    echo: Callable[[int], Echo],
+    testhost: TestHost, ssh_home: SshHome, echo: Callable[[int], Echo]
 ) -> None:
     ssh_home.add_host("gpu", testhost)
     port = free_port()
@@ -244,9 +240,7 @@ async def test_an_engine_that_went_unseen_is_refused_from_the_second_connection_
 
 
 async def test_closing_a_forward_ends_what_runs_through_it(
-    testhost: TestHost,  # noqa: F811
-    ssh_home: SshHome,  # noqa: F811
-    echo: Callable[[int], Echo],
+    testhost: TestHost, ssh_home: SshHome, echo: Callable[[int], Echo]
 ) -> None:
     ssh_home.add_host("gpu", testhost)
     port = free_port()
@@ -262,9 +256,7 @@ async def test_closing_a_forward_ends_what_runs_through_it(
 
 
 async def test_a_forward_lives_through_a_reconnection(
-    boot_host: BootHost,  # noqa: F811
-    ssh_home: SshHome,  # noqa: F811
-    echo: Callable[[int], Echo],
+    boot_host: BootHost, ssh_home: SshHome, echo: Callable[[int], Echo]
 ) -> None:
     box = boot_host()
     ssh_home.add_host("gpu", box)
@@ -278,7 +270,7 @@ async def test_a_forward_lives_through_a_reconnection(
         assert (await client.get("/")).is_success
 
 
-async def test_a_host_that_forbids_forwarding_says_so(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_host_that_forbids_forwarding_says_so(boot_host: BootHost, ssh_home: SshHome) -> None:
     ssh_home.add_host("gpu", boot_host(sshd="AllowTcpForwarding no\n"))
     async with over_ssh("gpu") as host:
         with pytest.raises(HostError, match="forbids to forward its port"):

@@ -15,10 +15,10 @@ import pytest
 from dflash_console.hosts.ssh_errors import AuthenticationFailed, HostKeyChanged, HostKeyUnknown
 from dflash_console.hosts.ssh_known_hosts import trust_host_key
 from dflash_console.hosts.transport import HostError, HostUnreachable, LinkStatus
-from tests.hosts.ssh_home import SshHome, over_ssh, ssh_home  # noqa: F401
+from tests.hosts.ssh_home import SshHome, over_ssh
 from tests.ports import free_port
 from tests.testhost import TestHost
-from tests.testhost.fixtures import BootHost, boot_host, testhost  # noqa: F401
+from tests.testhost.fixtures import BootHost
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def add_to_agent(key: Path) -> None:
 # Destinations and configuration ------------------------------------------------------------------------------------------
 
 
-async def test_every_way_to_name_a_host_leads_there(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_every_way_to_name_a_host_leads_there(testhost: TestHost, ssh_home: SshHome) -> None:
     ssh_home.trust(testhost)
     ssh_home.copy_key("id_ed25519", testhost)
     for destination in (
@@ -73,7 +73,7 @@ async def test_every_way_to_name_a_host_leads_there(testhost: TestHost, ssh_home
     assert await hostname("root@box") == b"shared\n"
 
 
-async def test_included_files_and_what_stands_after_them_count(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_included_files_and_what_stands_after_them_count(testhost: TestHost, ssh_home: SshHome) -> None:
     more = ssh_home.folder / "more.conf"
     more.write_text(f"Host gpu-*\n  Port {testhost.port}\n  User root\n")
     ssh_home.configure(f"Include {more}\nHost gpu-a\n  HostName 127.0.0.1\n  IdentityFile {testhost.key}\n")
@@ -81,7 +81,7 @@ async def test_included_files_and_what_stands_after_them_count(testhost: TestHos
     assert await hostname("gpu-a") == b"shared\n"
 
 
-async def test_a_match_that_runs_a_command_counts(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_match_that_runs_a_command_counts(testhost: TestHost, ssh_home: SshHome) -> None:
     ssh_home.configure(
         f'Match host gpu exec "true"\n  HostName 127.0.0.1\n  Port {testhost.port}\n  IdentityFile {testhost.key}\n'
     )
@@ -90,12 +90,12 @@ async def test_a_match_that_runs_a_command_counts(testhost: TestHost, ssh_home: 
     assert await hostname("root@gpu") == b"shared\n"
 
 
-async def test_a_broken_configuration_is_said_with_its_line(ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_broken_configuration_is_said_with_its_line(ssh_home: SshHome) -> None:
     ssh_home.configure("Host gpu\n  Prot 22\n")
     assert "config: line 2: Bad configuration option: prot" in str(await refusal("gpu"))
 
 
-async def test_what_is_not_honoured_is_named(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_what_is_not_honoured_is_named(testhost: TestHost, ssh_home: SshHome) -> None:
     ssh_home.add_host("gpu", testhost, "StrictHostKeyChecking no", "GSSAPIAuthentication yes")
     async with over_ssh("gpu") as host:
         await host.connect()
@@ -106,7 +106,7 @@ async def test_what_is_not_honoured_is_named(testhost: TestHost, ssh_home: SshHo
     assert isinstance(await refusal("gpu"), HostKeyUnknown), "an unknown key is asked about all the same"
 
 
-async def test_a_proxy_command_is_used_and_its_failure_said(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_proxy_command_is_used_and_its_failure_said(testhost: TestHost, ssh_home: SshHome) -> None:
     relay = "import socket,sys,threading,os;s=socket.create_connection((sys.argv[1],int(sys.argv[2])));"
     relay += "t=threading.Thread(target=lambda:[s.sendall(d) for d in iter(lambda:os.read(0,9999),b'')],daemon=True);t.start();"
     relay += "[os.write(1,d) for d in iter(lambda:s.recv(9999),b'')]"
@@ -123,9 +123,7 @@ async def test_a_proxy_command_is_used_and_its_failure_said(testhost: TestHost, 
 
 @pytest.mark.parametrize("hashed", [False, True])
 async def test_an_unknown_key_is_shown_and_once_accepted_known_to_ssh_too(
-    testhost: TestHost,  # noqa: F811
-    ssh_home: SshHome,  # noqa: F811
-    hashed: bool,
+    testhost: TestHost, ssh_home: SshHome, hashed: bool
 ) -> None:
     ssh_home.add_host("gpu", testhost, f"HashKnownHosts {'yes' if hashed else 'no'}")
     ssh_home.known_hosts.write_text(
@@ -145,10 +143,7 @@ async def test_an_unknown_key_is_shown_and_once_accepted_known_to_ssh_too(
     assert testhost.host_key() in found
 
 
-async def test_a_changed_key_is_refused_with_both_fingerprints_and_the_line(
-    testhost: TestHost,  # noqa: F811
-    ssh_home: SshHome,  # noqa: F811
-) -> None:
+async def test_a_changed_key_is_refused_with_both_fingerprints_and_the_line(testhost: TestHost, ssh_home: SshHome) -> None:
     ssh_home.add_host("gpu", testhost)
     other = ssh_home.make_key("other")
     public = " ".join(other.with_name("other.pub").read_text().split()[:2])
@@ -162,26 +157,26 @@ async def test_a_changed_key_is_refused_with_both_fingerprints_and_the_line(
     assert error.key.fingerprint != error.known[0].fingerprint
 
 
-async def test_another_kind_of_key_than_the_known_one_is_a_change_too(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_another_kind_of_key_than_the_known_one_is_a_change_too(testhost: TestHost, ssh_home: SshHome) -> None:
     ssh_home.add_host("gpu", testhost)
     ssh_home.known_hosts.write_text(f"[127.0.0.1]:{testhost.port} {testhost.host_key('rsa')}\n")
     assert isinstance(await refusal("gpu"), HostKeyChanged)
 
 
-async def test_a_host_with_several_keys_is_asked_for_the_one_that_is_known(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_host_with_several_keys_is_asked_for_the_one_that_is_known(boot_host: BootHost, ssh_home: SshHome) -> None:
     host = boot_host(sshd="HostKey /etc/ssh/ssh_host_rsa_key\nHostKey /etc/ssh/ssh_host_ecdsa_key\n")
     ssh_home.add_host("gpu", host)
     ssh_home.known_hosts.write_text(f"[127.0.0.1]:{host.port} {host.host_key('rsa')}\n")
     assert await hostname("gpu") == b"gpu-a\n"
 
 
-async def test_a_revoked_key_is_refused(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_revoked_key_is_refused(testhost: TestHost, ssh_home: SshHome) -> None:
     ssh_home.add_host("gpu", testhost)
     ssh_home.known_hosts.write_text(f"@revoked * {testhost.host_key()}\n" + testhost.known_hosts_line())
     assert "revoked" in str(await refusal("gpu"))
 
 
-async def test_a_host_certificate_of_a_trusted_authority_is_enough(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_host_certificate_of_a_trusted_authority_is_enough(boot_host: BootHost, ssh_home: SshHome) -> None:
     authority = ssh_home.make_key("authority")
     host = boot_host(sshd="HostCertificate /etc/ssh/ssh_host_ed25519_key-cert.pub\n")
     key = ssh_home.folder / "host.pub"
@@ -197,7 +192,7 @@ async def test_a_host_certificate_of_a_trusted_authority_is_enough(boot_host: Bo
 # Keys to log in with -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_refused_login_names_what_was_offered(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_refused_login_names_what_was_offered(testhost: TestHost, ssh_home: SshHome) -> None:
     wrong = ssh_home.make_key("id_wrong")
     ssh_home.add_host("gpu", testhost, key=wrong)
     error = await refusal("gpu")
@@ -207,7 +202,7 @@ async def test_a_refused_login_names_what_was_offered(testhost: TestHost, ssh_ho
     assert any("no SSH agent" in reason for reason in error.withheld)
 
 
-async def test_an_encrypted_key_without_an_agent_says_how_to_load_it(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_an_encrypted_key_without_an_agent_says_how_to_load_it(testhost: TestHost, ssh_home: SshHome) -> None:
     key = ssh_home.copy_key("id_gpu", testhost, passphrase="secret words")
     ssh_home.add_host("gpu", testhost, key=key)
     error = await refusal("gpu")
@@ -216,7 +211,7 @@ async def test_an_encrypted_key_without_an_agent_says_how_to_load_it(testhost: T
     assert f"ssh-add {key}" in str(error)
 
 
-async def test_an_encrypted_old_key_that_is_not_needed_disturbs_nothing(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_an_encrypted_old_key_that_is_not_needed_disturbs_nothing(testhost: TestHost, ssh_home: SshHome) -> None:
     keygen("-q", "-t", "rsa", "-m", "PEM", "-N", "secret", "-f", ssh_home.folder / "id_rsa")
     (ssh_home.folder / "id_rsa.pub").unlink()
     ssh_home.copy_key("id_ed25519", testhost)
@@ -224,7 +219,7 @@ async def test_an_encrypted_old_key_that_is_not_needed_disturbs_nothing(testhost
     assert await hostname(f"root@127.0.0.1:{testhost.port}") == b"shared\n"
 
 
-async def test_an_agent_signs_for_an_encrypted_key(testhost: TestHost, ssh_home: SshHome, agent: Path) -> None:  # noqa: F811
+async def test_an_agent_signs_for_an_encrypted_key(testhost: TestHost, ssh_home: SshHome, agent: Path) -> None:
     key = ssh_home.copy_key("id_gpu", testhost)
     add_to_agent(key)
     keygen("-q", "-p", "-P", "", "-N", "secret words", "-f", key)
@@ -232,7 +227,7 @@ async def test_an_agent_signs_for_an_encrypted_key(testhost: TestHost, ssh_home:
     assert await hostname("gpu") == b"shared\n"
 
 
-async def test_an_agent_full_of_keys_offers_the_named_one_first(testhost: TestHost, ssh_home: SshHome, agent: Path) -> None:  # noqa: F811
+async def test_an_agent_full_of_keys_offers_the_named_one_first(testhost: TestHost, ssh_home: SshHome, agent: Path) -> None:
     for number in range(8):
         add_to_agent(ssh_home.make_key(f"id_{number}"))
     key = ssh_home.copy_key("id_gpu", testhost)
@@ -242,7 +237,7 @@ async def test_an_agent_full_of_keys_offers_the_named_one_first(testhost: TestHo
     assert await hostname("gpu") == b"shared\n"
 
 
-async def test_identities_only_keeps_the_agents_other_keys_back(testhost: TestHost, ssh_home: SshHome, agent: Path) -> None:  # noqa: F811
+async def test_identities_only_keeps_the_agents_other_keys_back(testhost: TestHost, ssh_home: SshHome, agent: Path) -> None:
     add_to_agent(ssh_home.copy_key("id_gpu", testhost))
     ssh_home.add_host("gpu", testhost, "IdentitiesOnly yes", key=ssh_home.make_key("id_other"))
     error = await refusal("gpu")
@@ -251,13 +246,13 @@ async def test_identities_only_keeps_the_agents_other_keys_back(testhost: TestHo
     assert "id_other" in error.offered[0]
 
 
-async def test_an_agent_that_has_gone_is_named(testhost: TestHost, ssh_home: SshHome, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+async def test_an_agent_that_has_gone_is_named(testhost: TestHost, ssh_home: SshHome, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSH_AUTH_SOCK", "/nowhere/agent.sock")
     ssh_home.add_host("gpu", testhost, key=ssh_home.make_key("id_wrong"))
     assert "no SSH agent answers at /nowhere/agent.sock" in str(await refusal("gpu"))
 
 
-async def test_a_user_certificate_beside_the_key_logs_in(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_user_certificate_beside_the_key_logs_in(boot_host: BootHost, ssh_home: SshHome) -> None:
     authority = ssh_home.make_key("authority")
     host = boot_host(sshd="TrustedUserCAKeys /etc/testhost/user_ca.pub\n")
     shutil.copy(authority.with_name("authority.pub"), host.path("/etc/testhost/user_ca.pub"))
@@ -270,17 +265,17 @@ async def test_a_user_certificate_beside_the_key_logs_in(boot_host: BootHost, ss
 # Where nobody answers ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_name_that_does_not_exist_is_said(ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_name_that_does_not_exist_is_said(ssh_home: SshHome) -> None:
     assert "there is no host called no-such-host.invalid" in str(await refusal("no-such-host.invalid"))
 
 
-async def test_a_port_without_a_server_is_said(ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_port_without_a_server_is_said(ssh_home: SshHome) -> None:
     error = await refusal(f"127.0.0.1:{free_port()}")
     assert isinstance(error, HostUnreachable)
     assert "refuses the connection: no SSH server listens there" in str(error)
 
 
-async def test_a_server_that_says_nothing_is_given_up_in_time(ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_server_that_says_nothing_is_given_up_in_time(ssh_home: SshHome) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         ssh_home.configure("Host *\n  ConnectTimeout 1\n")
         begun = time.monotonic()
@@ -288,7 +283,7 @@ async def test_a_server_that_says_nothing_is_given_up_in_time(ssh_home: SshHome)
         assert time.monotonic() - begun < 15
 
 
-async def test_something_that_is_no_ssh_server_is_told(ssh_home: SshHome) -> None:  # noqa: F811
+async def test_something_that_is_no_ssh_server_is_told(ssh_home: SshHome) -> None:
     import threading
 
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -307,7 +302,7 @@ async def test_something_that_is_no_ssh_server_is_told(ssh_home: SshHome) -> Non
 # Jump hosts --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_jump_host_carries_the_connection(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_jump_host_carries_the_connection(boot_host: BootHost, ssh_home: SshHome) -> None:
     jump, gpu = boot_host("bastion"), boot_host("gpu-a")
     ssh_home.add_host("bastion", jump)
     ssh_home.add_host("gpu", gpu, "ProxyJump bastion")
@@ -316,7 +311,7 @@ async def test_a_jump_host_carries_the_connection(boot_host: BootHost, ssh_home:
     assert int(seen) == 1
 
 
-async def test_an_unknown_key_of_the_jump_host_is_asked_about(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_an_unknown_key_of_the_jump_host_is_asked_about(boot_host: BootHost, ssh_home: SshHome) -> None:
     jump, gpu = boot_host("bastion"), boot_host("gpu-a")
     ssh_home.add_host("bastion", jump)
     ssh_home.add_host("gpu", gpu, "ProxyJump bastion")
@@ -329,7 +324,7 @@ async def test_an_unknown_key_of_the_jump_host_is_asked_about(boot_host: BootHos
     assert await hostname("gpu") == b"gpu-a\n"
 
 
-async def test_a_changed_key_of_the_jump_host_is_refused(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_changed_key_of_the_jump_host_is_refused(boot_host: BootHost, ssh_home: SshHome) -> None:
     jump, gpu = boot_host("bastion"), boot_host("gpu-a")
     ssh_home.add_host("bastion", jump)
     ssh_home.add_host("gpu", gpu, "ProxyJump bastion")
@@ -339,7 +334,7 @@ async def test_a_changed_key_of_the_jump_host_is_refused(boot_host: BootHost, ss
     assert "the key of bastion (127.0.0.1) has changed" in str(error)
 
 
-async def test_an_unknown_key_behind_the_jump_host_is_asked_about_too(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_an_unknown_key_behind_the_jump_host_is_asked_about_too(boot_host: BootHost, ssh_home: SshHome) -> None:
     jump, gpu = boot_host("bastion"), boot_host("gpu-a")
     ssh_home.add_host("bastion", jump)
     ssh_home.add_host("gpu", gpu, "ProxyJump bastion")
@@ -350,7 +345,7 @@ async def test_an_unknown_key_behind_the_jump_host_is_asked_about_too(boot_host:
     assert "reached through bastion" in str(error)
 
 
-async def test_a_target_that_the_jump_host_cannot_reach_names_both(boot_host: BootHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_target_that_the_jump_host_cannot_reach_names_both(boot_host: BootHost, ssh_home: SshHome) -> None:
     jump = boot_host("bastion")
     ssh_home.add_host("bastion", jump)
     ssh_home.configure(f"Host gpu\n  HostName 127.0.0.1\n  Port {free_port()}\n  ProxyJump bastion\n")
@@ -359,18 +354,18 @@ async def test_a_target_that_the_jump_host_cannot_reach_names_both(boot_host: Bo
     assert "refused" in error
 
 
-async def test_a_jump_host_that_is_down_is_the_one_that_is_named(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_jump_host_that_is_down_is_the_one_that_is_named(testhost: TestHost, ssh_home: SshHome) -> None:
     ssh_home.add_host("gpu", testhost, f"ProxyJump root@127.0.0.1:{free_port()}")
     assert "127.0.0.1 port" in str(await refusal("gpu"))
     assert "refuses the connection" in str(await refusal("gpu"))
 
 
-async def test_jump_hosts_in_a_circle_end_with_a_word(ssh_home: SshHome) -> None:  # noqa: F811
+async def test_jump_hosts_in_a_circle_end_with_a_word(ssh_home: SshHome) -> None:
     ssh_home.configure("Host a\n  ProxyJump b\nHost b\n  ProxyJump a\n")
     assert "circle" in str(await refusal("a"))
 
 
-async def test_a_refused_login_leaves_no_connection_open(testhost: TestHost, ssh_home: SshHome) -> None:  # noqa: F811
+async def test_a_refused_login_leaves_no_connection_open(testhost: TestHost, ssh_home: SshHome) -> None:
     ssh_home.add_host("gpu", testhost, key=ssh_home.make_key("id_wrong"))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):

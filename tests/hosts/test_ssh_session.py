@@ -15,16 +15,16 @@ import pytest
 from dflash_console.config import Config, HostEntry
 from dflash_console.session import NoSuchUnit, SeveralUnits, open_session
 from tests.hosts.sessions import paths_under
-from tests.hosts.ssh_home import SshHome, ssh_home  # noqa: F401
+from tests.hosts.ssh_home import SshHome
 from tests.ports import free_port
 from tests.testhost import TestHost
-from tests.testhost.fixtures import BootHost, boot_host  # noqa: F401
+from tests.testhost.fixtures import BootHost
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
-def gpu(boot_host: BootHost, ssh_home: SshHome) -> TestHost:  # noqa: F811
+def gpu(boot_host: BootHost, ssh_home: SshHome) -> TestHost:
     host = boot_host("gpu-a")
     ssh_home.add_host("gpu", host)
     return host
@@ -98,9 +98,7 @@ async def test_without_an_engine_and_with_several_the_user_is_told(gpu: TestHost
 
 
 async def test_an_unknown_key_is_asked_about_only_where_somebody_can_answer(
-    gpu: TestHost,
-    ssh_home: SshHome,  # noqa: F811
-    tmp_path: Path,
+    gpu: TestHost, ssh_home: SshHome, tmp_path: Path
 ) -> None:
     gpu.install_engine(port=free_port())
     ssh_home.forget()
@@ -122,9 +120,7 @@ async def test_an_unknown_key_is_asked_about_only_where_somebody_can_answer(
 
 
 async def test_a_program_that_this_user_may_not_see_is_not_said_to_be_gone(
-    gpu: TestHost,
-    ssh_home: SshHome,  # noqa: F811
-    tmp_path: Path,
+    gpu: TestHost, ssh_home: SshHome, tmp_path: Path
 ) -> None:
     gpu.add_user("ada")
     ssh_home.add_host("as-ada", gpu, user="ada")

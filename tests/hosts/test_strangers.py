@@ -36,10 +36,9 @@ from .conftest import STAND_IN, MakeUnit
 from .other_engines import another_engine, give_up_port, main_pid
 from .remote_rig import UNIT, Remote, remote
 from .sessions import FAST, session_on, started
-from .ssh_home import ssh_home
 from .waiting import settled
 
-__all__ = ["console", "remote", "ssh_home"]
+__all__ = ["console", "remote"]
 
 HELLO = PromptRequest.of("Hello", endpoint=Endpoint.GENERATE, max_tokens=16)
 

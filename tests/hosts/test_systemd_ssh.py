@@ -16,10 +16,9 @@ from dflash_console.hosts.transport import HostError
 from dflash_console.knobs import KNOBS
 from tests.testhost import TestHost
 
-from .ssh_home import SshHome, over_ssh, ssh_home
+from .ssh_home import SshHome, over_ssh
 from .systemd_rig import Rig, rig_on, unit_text
 
-__all__ = ["ssh_home"]
 pytestmark = pytest.mark.slow
 
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.ports import free_port
-from tests.testhost.fixtures import BootHost, boot_host  # noqa: F401
+from tests.testhost.fixtures import BootHost
 from tests.testhost.host import PROJECT, STATE, TestHost
 
 pytestmark = pytest.mark.slow
@@ -60,7 +60,7 @@ def healthy(port: int) -> bool:
         return False
 
 
-def test_two_hosts_run_systemd_and_have_files_and_keys_of_their_own(boot_host: BootHost) -> None:  # noqa: F811
+def test_two_hosts_run_systemd_and_have_files_and_keys_of_their_own(boot_host: BootHost) -> None:
     one, two = boot_host("gpu-a"), boot_host("bastion")
     assert ssh(one, "hostname").stdout == b"gpu-a\n"
     assert ssh(two, "cat /proc/1/comm").stdout == b"systemd\n"
@@ -71,7 +71,7 @@ def test_two_hosts_run_systemd_and_have_files_and_keys_of_their_own(boot_host: B
     assert one.exec("journalctl", "--no-pager", "-u", "testhost-ssh").stdout
 
 
-def test_a_restart_of_the_ssh_server_is_over_when_it_listens(boot_host: BootHost) -> None:  # noqa: F811
+def test_a_restart_of_the_ssh_server_is_over_when_it_listens(boot_host: BootHost) -> None:
     host = boot_host()
     slow = "[Service]\nExecStart=\nExecStart=/bin/sh -c 'sleep 1; exec /usr/sbin/sshd -D -e -f /etc/testhost/sshd_config'\n"
     host.exec("mkdir", "/etc/systemd/system/testhost-ssh.service.d")
@@ -81,7 +81,7 @@ def test_a_restart_of_the_ssh_server_is_over_when_it_listens(boot_host: BootHost
     assert answers(host.port)
 
 
-def test_a_cut_link_answers_nothing_while_the_host_works_on_and_heals(boot_host: BootHost) -> None:  # noqa: F811
+def test_a_cut_link_answers_nothing_while_the_host_works_on_and_heals(boot_host: BootHost) -> None:
     host = boot_host()
     host.cut()
     assert not answers(host.port)
@@ -90,7 +90,7 @@ def test_a_cut_link_answers_nothing_while_the_host_works_on_and_heals(boot_host:
     assert answers(host.port)
 
 
-def test_a_hung_host_takes_connections_and_says_nothing_until_it_resumes(boot_host: BootHost) -> None:  # noqa: F811
+def test_a_hung_host_takes_connections_and_says_nothing_until_it_resumes(boot_host: BootHost) -> None:
     host = boot_host()
     host.hang()
     with socket.create_connection(("127.0.0.1", host.port), timeout=2) as probe:
@@ -122,7 +122,7 @@ def test_nothing_is_left_when_the_run_or_the_keeper_is_killed(victim: str) -> No
         wait_for(lambda: not Path(folder).exists())
 
 
-def test_a_reboot_keeps_the_disk_and_nothing_else(boot_host: BootHost) -> None:  # noqa: F811
+def test_a_reboot_keeps_the_disk_and_nothing_else(boot_host: BootHost) -> None:
     host = boot_host()
     host.install_unit("lasting.service", "[Service]\nExecStart=/bin/sleep 1000\n[Install]\nWantedBy=basic.target\n")
     host.exec("systemctl", "enable", "--now", "lasting.service")
@@ -137,7 +137,7 @@ def test_a_reboot_keeps_the_disk_and_nothing_else(boot_host: BootHost) -> None: 
         assert host.exec("journalctl", "--no-pager", "--list-boots").stdout.count(b"\n") >= 2
 
 
-def test_the_embedded_engine_is_a_unit_on_the_host_and_answers(boot_host: BootHost) -> None:  # noqa: F811
+def test_the_embedded_engine_is_a_unit_on_the_host_and_answers(boot_host: BootHost) -> None:
     host, port = boot_host(), free_port()
     unit = host.install_engine(port=port)
     assert host.exec("systemd-analyze", "verify", f"/etc/systemd/system/{unit}").stderr == b""
