@@ -28,6 +28,10 @@ CACHE_VARIABLE = "DDTREE_CACHE_DIR"
 CACHE_FORMAT = 1
 """Raised whenever the layout of the dequantised copy changes, so that an older copy is made anew."""
 
+MAGIC = b"GGUF"
+"""What a model file begins with."""
+NOT_THERE = "does not exist (the embedded engine takes no names of a model hub)"
+
 Progress = Callable[[int, int], None]
 """Called with (done, total)."""
 
@@ -124,7 +128,7 @@ def resolve_model(path: Path | None) -> Path:
     """The GGUF file for ``--model-path``; ``None`` and the default model's name mean the one in the cache.
 
     Raises:
-        EngineError: there is no such file; the sentence says how to get the default one.
+        EngineError: there is no such file, or it begins as no GGUF file does; the sentence says what to do.
     """
     named_default = path is not None and not os.path.exists(path) and path.name.lower() == DEFAULT_MODEL.display_name.lower()
     if path is None or named_default:
@@ -132,14 +136,38 @@ def resolve_model(path: Path | None) -> Path:
         if not is_file(path):
             raise EngineError(f"the default model is not at {path}: run `ddtree-launch model get`")
     if is_folder(path):
-        files = sorted(path.glob("*.gguf"))
-        if len(files) != 1:
-            raise EngineError(f"{path} holds {len(files)} GGUF files; name one of them")
-        path = files[0]
+        path = _only_file(path)
     if not is_file(path):
         why = unreachable(path)
-        raise EngineError(f"the model file {path} {f'cannot be looked at: {why}' if why else 'does not exist'}")
+        what = f"cannot be looked at: {why}" if why else "is neither a file nor a folder" if os.path.exists(path) else NOT_THERE
+        raise EngineError(f"the model file {path} {what}")
+    check_magic(path)
     return path
+
+
+def _only_file(folder: Path) -> Path:
+    """The GGUF file of a folder. Raises EngineError when there is none or several."""
+    try:
+        files = sorted(folder / name for name in os.listdir(folder) if name.endswith(".gguf"))
+    except OSError as error:
+        raise EngineError(f"the folder {folder} cannot be read: {error.strerror or error}") from None
+    if not files:
+        raise EngineError(f"{folder} holds no GGUF file, which is what the embedded engine reads; SGLang reads other formats")
+    if len(files) > 1:
+        raise EngineError(f"{folder} holds {len(files)} GGUF files; name one of them")
+    return files[0]
+
+
+def check_magic(path: Path) -> None:
+    """Raises EngineError when a file cannot be read, or begins as no GGUF file does."""
+    try:
+        with path.open("rb") as stream:
+            begin = stream.read(len(MAGIC))
+    except OSError as error:
+        raise EngineError(f"the model file {path} cannot be read: {error.strerror or error}") from None
+    if begin != MAGIC:
+        again = ": run `ddtree-launch model get`" if path == default_model_path() else ""
+        raise EngineError(f"{path} is not a GGUF file (it begins with {begin!r}){again}")
 
 
 def prepared_folder(gguf: Path, dtype: str) -> Path:

@@ -39,7 +39,8 @@ def build_bpe(data: TokenizerData) -> BpeTokenizer:
     """A ``tokenizers`` BPE from the vocabulary, merges and pre-tokenizer type of a GGUF file.
 
     Raises:
-        EngineError: another kind of tokenizer than byte-level BPE, or a pre-tokenizer that is not known here.
+        EngineError: another kind of tokenizer than byte-level BPE, a pre-tokenizer that is not known here, or merges of tokens
+            that there are not.
     """
     if data.model != "gpt2":
         raise EngineError(f"the model's tokenizer is of kind {data.model!r}; the embedded engine reads 'gpt2' (byte-level BPE)")
@@ -54,7 +55,10 @@ def build_bpe(data: TokenizerData) -> BpeTokenizer:
     else:
         raise EngineError(f"the model's pre-tokenizer {data.pre!r} is not known to the embedded engine")
     merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in data.merges)]
-    bpe = BpeTokenizer(models.BPE(vocab={text: index for index, text in enumerate(data.tokens)}, merges=merges))
+    try:
+        bpe = BpeTokenizer(models.BPE(vocab={text: index for index, text in enumerate(data.tokens)}, merges=merges))
+    except Exception as error:  # `tokenizers` raises bare Exception
+        raise EngineError(f"the model's tokenizer contradicts itself: {error}") from error
     bpe.pre_tokenizer = pre_tokenizers.Sequence(steps)
     bpe.decoder = decoders.ByteLevel()
     bpe.add_special_tokens([AddedToken(data.tokens[index], special=True, normalized=False) for index in data.control_ids])
@@ -187,6 +191,8 @@ class Tokenizer:
             )
         except TemplateError as error:
             raise EngineError(f"the model's chat template refused these messages: {error}") from error
+        except Exception as error:  # a template is a program out of the model's file, and may fail in any way
+            raise EngineError(f"the model's chat template failed: {type(error).__name__}: {error}") from error
 
 
 class Detokenizer:

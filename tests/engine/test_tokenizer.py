@@ -71,6 +71,12 @@ def test_a_template_that_refuses_gives_its_reason() -> None:
         tokenizer("{{ raise_exception('roles must alternate') }}").apply_chat_template([ChatMessage("user", "hi")])
 
 
+@pytest.mark.parametrize("template", ["{{ 1 / 0 }}", "{% for i in range(10 ** 9) %}a{% endfor %}", "{{ 'a' + 1 }}"])
+def test_a_template_that_fails_is_no_error_of_the_servers(template: str) -> None:
+    with pytest.raises(EngineError, match="the model's chat template failed: "):
+        tokenizer(template).apply_chat_template([ChatMessage("user", "hi")])
+
+
 def test_a_template_cannot_leave_its_sandbox() -> None:
     with pytest.raises(EngineError, match="refused"):
         tokenizer("{{ ''.__class__.__mro__[1].__subclasses__() }}").apply_chat_template([ChatMessage("user", "hi")])
