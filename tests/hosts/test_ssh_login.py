@@ -103,7 +103,8 @@ async def test_what_is_not_honoured_is_named(testhost: TestHost, ssh_home: SshHo
     assert any(notice.startswith("stricthostkeychecking false") or "stricthostkeychecking" in notice for notice in notices)
     assert any("gssapiauthentication yes" in notice for notice in notices)
     ssh_home.forget()
-    assert isinstance(await refusal("gpu"), HostKeyUnknown), "an unknown key is asked about all the same"
+    error = await refusal("gpu")
+    assert isinstance(error, HostKeyUnknown), f"asked about all the same, and not: {error}"
 
 
 async def test_a_proxy_command_is_used_and_its_failure_said(testhost: TestHost, ssh_home: SshHome) -> None:
@@ -130,7 +131,7 @@ async def test_an_unknown_key_is_shown_and_once_accepted_known_to_ssh_too(
         "# mine\nother.example ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1rhFnhV2YxRHIkF1Pi8ZDPAJp7rPpRMAJpTLkk"
     )
     error = await refusal("gpu")
-    assert isinstance(error, HostKeyUnknown)
+    assert isinstance(error, HostKeyUnknown), str(error)
     listed = keygen("-lf", testhost.folder / "host_ed25519.pub")
     assert error.key.fingerprint in listed
     assert error.key.fingerprint in str(error)
@@ -317,7 +318,7 @@ async def test_an_unknown_key_of_the_jump_host_is_asked_about(boot_host: BootHos
     ssh_home.add_host("gpu", gpu, "ProxyJump bastion")
     ssh_home.known_hosts.write_text(gpu.known_hosts_line())
     error = await refusal("gpu")
-    assert isinstance(error, HostKeyUnknown)
+    assert isinstance(error, HostKeyUnknown), str(error)
     assert error.key.host == f"[127.0.0.1]:{jump.port}"
     assert "the key of bastion" in str(error)
     trust_host_key(error)
@@ -340,7 +341,7 @@ async def test_an_unknown_key_behind_the_jump_host_is_asked_about_too(boot_host:
     ssh_home.add_host("gpu", gpu, "ProxyJump bastion")
     ssh_home.known_hosts.write_text(jump.known_hosts_line())
     error = await refusal("gpu")
-    assert isinstance(error, HostKeyUnknown)
+    assert isinstance(error, HostKeyUnknown), str(error)
     assert error.key.host == f"[127.0.0.1]:{gpu.port}"
     assert "reached through bastion" in str(error)
 
