@@ -29,6 +29,16 @@ async def on(host: TestHost, *argv: str) -> str:
     return done.stdout.decode()
 
 
+@contextlib.asynccontextmanager
+async def running(host: TestHost, unit: str) -> AsyncIterator[None]:
+    """Start a unit, and stop it in the end."""
+    await on(host, "systemctl", "start", unit)
+    try:
+        yield
+    finally:
+        await on(host, "systemctl", "stop", unit)
+
+
 async def invocation_of(host: TestHost, unit: str) -> str:
     return (await on(host, "systemctl", "show", "--property=InvocationID", "--value", unit)).strip()
 

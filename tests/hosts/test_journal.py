@@ -14,7 +14,7 @@ from tests.testhost import TestHost
 from tests.testhost.fixtures import BootHost
 
 from .inside import InsideTransport
-from .journal_rig import following, install, invocation_of, on
+from .journal_rig import following, install, invocation_of, on, running
 
 pytestmark = pytest.mark.slow
 
@@ -58,20 +58,16 @@ async def test_no_line_is_lost_or_doubled_when_the_link_is_cut_again_and_again(t
     transport = InsideTransport(testhost)
     journal = Journal(transport, unit)
     cursor = await journal.cursor()
-    await on(testhost, "systemctl", "start", unit)
-    try:
-        async with following(journal, cursor=cursor) as seen:
-            for cut in range(6):
-                enough = len(seen.lines) + 60
-                await seen.until(lambda enough=enough: len(seen.lines) >= enough)  # type: ignore[misc]
-                transport.cut(stay_down=cut == 3)
-                if cut == 3:
-                    await asyncio.sleep(1.0)
-                    transport.up = True
+    async with running(testhost, unit), following(journal, cursor=cursor) as seen:
+        for cut in range(6):
             enough = len(seen.lines) + 60
-            await seen.until(lambda: len(seen.lines) >= enough)
-    finally:
-        await on(testhost, "systemctl", "stop", unit)
+            await seen.until(lambda enough=enough: len(seen.lines) >= enough)  # type: ignore[misc]
+            transport.cut(stay_down=cut == 3)
+            if cut == 3:
+                await asyncio.sleep(1.0)
+                transport.up = True
+        enough = len(seen.lines) + 60
+        await seen.until(lambda: len(seen.lines) >= enough)
     texts = seen.texts()
     assert texts == [f"line {number}" for number in range(len(texts))]
     assert transport.streams >= 7
@@ -120,12 +116,11 @@ async def test_lines_that_are_the_same_are_all_given_across_a_cut(testhost: Test
 async def test_following_one_start_gives_nothing_of_the_start_before(testhost: TestHost) -> None:
     unit = install(testhost, "print('from', sys.argv)\ntime.sleep(60)\n")
     journal = Journal(InsideTransport(testhost), unit)
-    await on(testhost, "systemctl", "start", unit)
-    first = await invocation_of(testhost, unit)
-    cursor = await journal.cursor()
-    await on(testhost, "systemctl", "restart", unit)
-    second = await invocation_of(testhost, unit)
-    try:
+    async with running(testhost, unit):
+        first = await invocation_of(testhost, unit)
+        cursor = await journal.cursor()
+        await on(testhost, "systemctl", "restart", unit)
+        second = await invocation_of(testhost, unit)
         async with following(journal, cursor=cursor, invocation_id=second) as seen:
             await seen.until(lambda: bool(seen.texts()))
         assert {line.invocation_id for line in seen.lines} == {second}
@@ -138,8 +133,6 @@ async def test_following_one_start_gives_nothing_of_the_start_before(testhost: T
             await newest.until(lambda: () in newest.batches)
         assert {line.invocation_id for line in newest.lines} == {second}
         assert newest.texts("manager")[0].startswith("Started"), "the first line at the start's cursor is its first line"
-    finally:
-        await on(testhost, "systemctl", "stop", unit)
 
 
 PARTING = """
@@ -267,8 +260,7 @@ async def test_a_restart_of_the_journal_itself_loses_nothing_and_is_said(boot_ho
 async def test_a_journal_that_may_not_be_read_is_unknown_and_never_an_empty_log(testhost: TestHost) -> None:
     unit = install(testhost, "print('there is a line')\ntime.sleep(60)\n")
     testhost.add_user("reader")
-    await on(testhost, "systemctl", "start", unit)
-    try:
+    async with running(testhost, unit):
         for sudo in (False, True):
             journal = Journal(InsideTransport(testhost, user="reader"), unit, sudo=sudo)
             for asked in (journal.cursor, journal.lines, lambda j=journal: anext(j.batches())):
@@ -285,8 +277,6 @@ async def test_a_journal_that_may_not_be_read_is_unknown_and_never_an_empty_log(
         await on(testhost, "usermod", "-aG", "systemd-journal", "reader")
         journal = Journal(InsideTransport(testhost, user="reader"), unit)
         assert "there is a line" in [line.text for line in await journal.lines()]
-    finally:
-        await on(testhost, "systemctl", "stop", unit)
 
 
 async def test_a_cursor_of_something_else_is_refused_in_words(testhost: TestHost) -> None:

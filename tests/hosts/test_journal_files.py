@@ -12,7 +12,7 @@ from dflash_console.hosts.transport import HostError, Transport
 from tests.testhost import TestHost
 
 from .inside import InsideTransport
-from .journal_rig import following, install, invocation_of, on
+from .journal_rig import following, install, invocation_of, on, running
 from .systemd_rig import UserTransport
 
 pytestmark = pytest.mark.slow
@@ -62,14 +62,13 @@ async def test_lines_of_a_restart_are_given_to_the_start_that_printed_them(
     unit = install(testhost, STARTS, f"StandardOutput={kind}:/var/log/%N.log")
     transport = InsideTransport(testhost)
     journal = open_journal(transport, unit)
-    await on(testhost, "systemctl", "start", unit)
-    old, old_pid = await invocation_of(testhost, unit), (await pid_of(testhost, unit)).strip()
-    await asyncio.sleep(0.5)
-    cursor = await journal.cursor()
-    await on(testhost, "systemctl", "restart", unit)
-    new, new_pid = await invocation_of(testhost, unit), (await pid_of(testhost, unit)).strip()
-    await asyncio.sleep(0.5)
-    try:
+    async with running(testhost, unit):
+        old, old_pid = await invocation_of(testhost, unit), (await pid_of(testhost, unit)).strip()
+        await asyncio.sleep(0.5)
+        cursor = await journal.cursor()
+        await on(testhost, "systemctl", "restart", unit)
+        new, new_pid = await invocation_of(testhost, unit), (await pid_of(testhost, unit)).strip()
+        await asyncio.sleep(0.5)
         async with following(journal, cursor=cursor) as seen:
             await seen.until(lambda: sum(line.invocation_id == new for line in seen.lines if line.origin == "engine") > 30)
             transport.cut(stay_down=True)
@@ -79,8 +78,6 @@ async def test_lines_of_a_restart_are_given_to_the_start_that_printed_them(
             await seen.until(lambda: len(seen.lines) > enough)
             # What the manager says comes from the journal, in its own time.
             await seen.until(lambda: any("Started" in text for text in seen.texts("manager")))
-    finally:
-        await on(testhost, "systemctl", "stop", unit)
     mine = [line for line in seen.lines if line.origin == "engine"]
     printed = [line.text for line in mine if line.text.split()[1] == new_pid]
     assert printed[:2] == [f"started {new_pid}", f"step {new_pid} 0"]
@@ -96,8 +93,7 @@ async def test_a_reader_that_comes_later_takes_no_line_of_an_appended_file_for_t
     testhost: TestHost, open_journal: OpenJournal
 ) -> None:
     unit = install(testhost, "print('which start?')\ntime.sleep(60)\n", "StandardOutput=append:/var/log/%N.log")
-    await on(testhost, "systemctl", "start", unit)
-    try:
+    async with running(testhost, unit):
         await asyncio.sleep(0.5)
         journal = open_journal(InsideTransport(testhost), unit)
         lines = {line.text: line for line in await journal.lines()}
@@ -109,24 +105,19 @@ async def test_a_reader_that_comes_later_takes_no_line_of_an_appended_file_for_t
         async with following(journal, cursor=await journal.log_start()) as seen:
             await seen.until(lambda: () in seen.batches)
         assert any("does not say which start" in text for text in seen.texts("console"))
-    finally:
-        await on(testhost, "systemctl", "stop", unit)
 
 
 async def test_a_file_that_each_start_empties_is_this_starts_from_its_first_line(
     testhost: TestHost, open_journal: OpenJournal
 ) -> None:
     unit = install(testhost, "print('mine')\ntime.sleep(60)\n", "StandardOutput=truncate:/var/log/%N.log")
-    await on(testhost, "systemctl", "start", unit)
-    try:
+    async with running(testhost, unit):
         await asyncio.sleep(0.5)
         start = await invocation_of(testhost, unit)
         journal = open_journal(InsideTransport(testhost), unit)
         async with following(journal, cursor=await journal.log_start(), invocation_id=start) as seen:
             await seen.until(lambda: "mine" in seen.texts())
         assert "mine" in [line.text for line in await journal.lines(invocation_id=start)]
-    finally:
-        await on(testhost, "systemctl", "stop", unit)
 
 
 async def test_a_file_that_is_written_over_is_said_to_be_unknown_and_no_line_of_it_is_given(
@@ -135,14 +126,11 @@ async def test_a_file_that_is_written_over_is_said_to_be_unknown_and_no_line_of_
     unit = install(testhost, "print('new or old?')\ntime.sleep(60)\n", "StandardOutput=file:/var/log/%N.log")
     journal = open_journal(InsideTransport(testhost), unit)
     cursor = await journal.cursor()
-    await on(testhost, "systemctl", "start", unit)
-    try:
+    async with running(testhost, unit):
         async with following(journal, cursor=cursor) as seen:
             await seen.until(lambda: bool(seen.texts("manager")))
         assert not seen.texts()
         assert any("StandardOutput=file:" in text and "not known" in text for text in seen.texts("unseen"))
-    finally:
-        await on(testhost, "systemctl", "stop", unit)
 
 
 async def test_an_output_that_goes_nowhere_is_said(testhost: TestHost, open_journal: OpenJournal) -> None:
@@ -170,14 +158,13 @@ async def test_both_outputs_of_an_engine_are_followed_wherever_each_goes(
 ) -> None:
     """Engines log to standard error, most of them."""
     unit = install(testhost, BOTH, *settings)
-    await on(testhost, "systemctl", "start", unit)
-    await asyncio.sleep(0.3)
-    transport = InsideTransport(testhost)
-    journal = open_journal(transport, unit)
-    cursor = await journal.cursor()
-    await on(testhost, "systemctl", "restart", unit)
-    start = await invocation_of(testhost, unit)
-    try:
+    async with running(testhost, unit):
+        await asyncio.sleep(0.3)
+        transport = InsideTransport(testhost)
+        journal = open_journal(transport, unit)
+        cursor = await journal.cursor()
+        await on(testhost, "systemctl", "restart", unit)
+        start = await invocation_of(testhost, unit)
         async with following(journal, cursor=cursor, invocation_id=start) as seen:
             await seen.until(lambda: {"to out", "to err"} <= set(seen.texts()))
             last = seen.lines[-1].cursor
@@ -187,21 +174,16 @@ async def test_both_outputs_of_an_engine_are_followed_wherever_each_goes(
             await later.until(lambda: () in later.batches)
         assert not later.texts(), "a cursor is a place in every file"
         assert {"to out", "to err"} <= {line.text for line in await open_journal(transport, unit).lines()}
-    finally:
-        await on(testhost, "systemctl", "stop", unit)
 
 
 async def test_an_error_output_that_goes_nowhere_is_said_and_the_output_is_followed(
     testhost: TestHost, open_journal: OpenJournal
 ) -> None:
     unit = install(testhost, BOTH, "StandardError=null")
-    await on(testhost, "systemctl", "start", unit)
-    try:
+    async with running(testhost, unit):
         async with following(open_journal(InsideTransport(testhost), unit)) as seen:
             await seen.until(lambda: "to out" in seen.texts())
         assert any("the error output" in text and "StandardError=null" in text for text in seen.texts("unseen"))
-    finally:
-        await on(testhost, "systemctl", "stop", unit)
 
 
 async def test_a_unit_with_a_journal_of_its_own_is_read_there_and_the_managers_lines_beside_it(
@@ -210,9 +192,8 @@ async def test_a_unit_with_a_journal_of_its_own_is_read_there_and_the_managers_l
     unit = install(testhost, BOTH, "LogNamespace=engines")
     journal = open_journal(InsideTransport(testhost), unit)
     cursor = await journal.cursor()
-    await on(testhost, "systemctl", "start", unit)
-    start = await invocation_of(testhost, unit)
-    try:
+    async with running(testhost, unit):
+        start = await invocation_of(testhost, unit)
         async with following(journal, cursor=cursor, invocation_id=start) as seen:
             await seen.until(lambda: {"to out", "to err"} <= set(seen.texts()) and bool(seen.texts("manager")))
         assert not seen.texts("gap")
@@ -221,8 +202,6 @@ async def test_a_unit_with_a_journal_of_its_own_is_read_there_and_the_managers_l
         async with following(journal, cursor=await journal.log_start()) as newest:
             await newest.until(lambda: {"to out", "to err"} <= set(newest.texts()))
         assert start not in {line.invocation_id for line in newest.lines}
-    finally:
-        await on(testhost, "systemctl", "stop", unit)
 
 
 @pytest.mark.parametrize("how", ["emptied", "replaced"])
@@ -230,9 +209,8 @@ async def test_a_file_that_is_rotated_under_the_reader_is_read_on_and_the_gap_is
     testhost: TestHost, open_journal: OpenJournal, how: str
 ) -> None:
     unit = install(testhost, "time.sleep(600)\n", f"StandardOutput=append:/var/log/{how}.log")
-    await on(testhost, "systemctl", "start", unit)
-    path = testhost.path(f"/var/log/{how}.log")
-    try:
+    async with running(testhost, unit):
+        path = testhost.path(f"/var/log/{how}.log")
         journal = open_journal(InsideTransport(testhost), unit)
         path.write_text("one\n" * 100)
         async with following(journal, cursor=await journal.cursor()) as seen:
@@ -246,8 +224,6 @@ async def test_a_file_that_is_rotated_under_the_reader_is_read_on_and_the_gap_is
             await seen.until(lambda: "three 199" in seen.texts())
         assert seen.texts() == ["two", *(f"three {number}" for number in range(200))]
         assert any(how in text and "missing" in text for text in seen.texts("gap"))
-    finally:
-        await on(testhost, "systemctl", "stop", unit)
 
 
 async def test_a_file_that_may_not_be_read_is_an_error_in_words(testhost: TestHost, open_journal: OpenJournal) -> None:
@@ -257,10 +233,7 @@ async def test_a_file_that_may_not_be_read_is_an_error_in_words(testhost: TestHo
     path = testhost.path("/var/log/private.log")
     path.write_text("")
     path.chmod(0o600)
-    await on(testhost, "systemctl", "start", unit)
-    try:
+    async with running(testhost, unit):
         journal = open_journal(UserTransport(testhost, user="outsider"), unit)
         with pytest.raises(HostError, match=r"private\.log.*[Pp]ermission denied"):
             await asyncio.wait_for(all_of(journal), 20)
-    finally:
-        await on(testhost, "systemctl", "stop", unit)
