@@ -2,7 +2,8 @@
 
 Shell-like, without expansion: single quotes are literal, double quotes know ``\\"``, ``\\\\``, ``\\$`` and ``\\```, a backslash
 joins the next line, ``#`` and ``;`` begin a comment at the start of a line only, blanks around an unquoted value are dropped.
-Unlike in a shell, a quote behind a bare character is a character (``A=x"y"`` keeps its quotes).
+Unlike in a shell, a quote behind a bare character is a character (``A=x"y"`` keeps its quotes). A byte order mark is no blank, as
+it is in a unit: it belongs to the name that it stands before, which is then none.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 
 _BLANKS = " \t"
 _NEWLINES = "\n\r"
+_MARK = "\ufeff"
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,12 @@ def parse_env_file(text: str) -> tuple[Variable, ...]:
         if name.isidentifier() and name.isascii():
             found.append(Variable(name, "".join(value.parts), line, value.start, value.end, tuple(value.spans)))
     return tuple(found)
+
+
+def lost_to_mark(text: str) -> str:
+    """The variable that systemd ignores because the file begins with a byte order mark, as some editors write it; else empty."""
+    first = parse_env_file(text.removeprefix(_MARK))[:1] if text.startswith(_MARK) else ()
+    return first[0].name if first and first[0].line == 1 else ""
 
 
 def quote_value(value: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from .env_file import parse_env_file
+from .env_file import lost_to_mark, parse_env_file
 from .unit import EffectiveUnit, EnvironmentEntry, UnitCommand, UnitSource, read_unit
 from .unit_specifiers import SpecifiedText, UnitName, replace_specifiers
 from .unit_words import ExpandedWord, expand_words, variables_in
@@ -75,6 +75,8 @@ class Environment:
     """Environment files that cannot be read."""
     unknown: tuple[str, ...] = ()
     """Variables whose values only the manager knows, some of them another one at each start."""
+    marked: Mapping[str, str] = field(default_factory=dict)
+    """Environment files that begin with a byte order mark, each with the variable that systemd ignores for it."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class CommandView:
     """What the words were filled in with."""
     problems: tuple[str, ...] = ()
     """Why a part of the command is not known: one sentence each."""
+    marked: Mapping[str, str] = field(default_factory=dict)
+    """As in :attr:`Environment.marked`."""
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -134,7 +138,8 @@ def view_command(files: UnitFiles) -> CommandView:
         words = expand_words(texts, values)
     if "@" in command.prefix:
         words = tuple(word for word in words if word.index > 0)
-    return CommandView(unit, command, specified, words, environment.entries, environment.from_files, values, tuple(problems))
+    entries, from_files, marked = environment.entries, environment.from_files, environment.marked
+    return CommandView(unit, command, specified, words, entries, from_files, values, tuple(problems), marked)
 
 
 def expand_loaded(argv: Sequence[str], view: CommandView, loaded: Mapping[str, str]) -> tuple[str, ...]:
@@ -166,12 +171,15 @@ def read_environment(unit: EffectiveUnit, files: UnitFiles, specifiers: Mapping[
         found[entry.name] = replace(entry, value=replace_specifiers(entry.value, specifiers).value)
     from_files: set[str] = set()
     unread: list[str] = []
+    marked: dict[str, str] = {}
     for named in unit.environment_files:
         pattern = replace_specifiers(named.path, specifiers).value
         for file in matching(pattern, files.env_files):
             if file.text is None:
                 unread.append(file.path)
                 continue
+            if lost := lost_to_mark(file.text):
+                marked[file.path] = lost
             for variable in parse_env_file(file.text):
                 found[variable.name] = EnvironmentEntry(variable.name, variable.value, file.path, variable.line)
                 from_files.add(variable.name)
@@ -183,6 +191,7 @@ def read_environment(unit: EffectiveUnit, files: UnitFiles, specifiers: Mapping[
         frozenset(from_files) & kept.keys(),
         tuple(unread),
         tuple(name for name in unknown if name not in unset),
+        marked,
     )
 
 

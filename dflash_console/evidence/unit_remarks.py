@@ -1,7 +1,8 @@
 """What in a unit's files does not mean what it seems to, though systemd takes it without a word on any screen.
 
 Lines that a blank behind a backslash cuts off, a comment that is none, shell syntax where there is no shell, several flags in a
-variable that is one argument. Source: systemd.service(5), "Command lines"; each seen with systemd 252.
+variable that is one argument, a variable behind a byte order mark. Source: systemd.service(5), "Command lines"; each seen with
+systemd 252.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ _BRACED = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 def unit_remarks(view: CommandView) -> tuple[str, ...]:
     """One sentence each, with file and line: where arguments are lost, added or taken together. None where all is well."""
     warned = (f"{path}:{warning.line}: {_sentence(warning.text)}" for path, warning in view.unit.warnings if warning.serious)
-    return tuple(dict.fromkeys((*warned, *_command(view))))
+    marked = (
+        f"{path}:1: the file begins with a byte order mark, for which systemd ignores {name}: save it without one"
+        for path, name in view.marked.items()
+    )
+    return tuple(dict.fromkeys((*warned, *marked, *_command(view))))
 
 
 def _sentence(text: str) -> str:

@@ -188,6 +188,8 @@ class PromptClient:
         async with self._http.stream("POST", call.endpoint.value, json=call.body, headers=headers) as response:
             if response.status_code != httpx.codes.OK:
                 raise Refused(response.status_code, _reason(await response.aread()))
+            # Events are UTF-8, whatever the header says, and may begin with a byte order mark, which is none of the first line.
+            response.encoding = "utf-8-sig"
             async for event in EventSource(response).aiter_sse():
                 if event.data.strip() == DONE:
                     return None

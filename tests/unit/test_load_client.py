@@ -94,6 +94,18 @@ async def test_the_key_is_sent_as_a_bearer_token() -> None:
     assert "authorization: bearer secret-key" in server.heads[0].lower()
 
 
+async def test_a_byte_order_mark_before_the_first_event_costs_no_event() -> None:
+    async def marked(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD.replace(b"; charset=utf-8", b"; charset=latin-1") + b"\xef\xbb")
+        await writer.drain()
+        writer.write(b'\xbfdata: {"choices":[{"delta":{"content":"caf\xc3\xa9 "}}]}\n\n')
+        writer.write(b'data: {"choices":[{"delta":{"content":"au lait"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
+
+    async with serving(marked) as (_, url), PromptClient(url) as client:
+        record = await client.send(PromptRequest.of("hello"))
+    assert (record.error, record.text) == (None, "caf\xe9 au lait")
+
+
 async def test_a_stream_that_breaks_off_is_an_error_and_keeps_what_came() -> None:
     async def broken(writer: asyncio.StreamWriter) -> None:
         writer.write(STREAM_HEAD + b'data: {"choices":[{"delta":{"content":"half an"}}]}\n\n')

@@ -72,3 +72,19 @@ def test_a_shell_string_may_hold_what_shells_take() -> None:
 def test_a_drop_in_that_ends_at_a_broken_header_is_said_with_its_own_name() -> None:
     (remark,) = remarks(f"[Service]\n{ENGINE}\n", "[Servcie\nEnvironment=A=1\n")
     assert remark.startswith("/e/0.conf:1: '[Servcie' is no section header")
+
+
+def test_a_variable_that_is_lost_to_a_byte_order_mark_is_said() -> None:
+    """As systemd 252 does: it drops the mark that begins a unit, and takes that of an environment file for a part of the name."""
+    unit = f"\ufeff[Service]\nEnvironmentFile=/e/a.env\n{ENGINE} --speculative-draft-window-size ${{W}} $MORE\n"
+    files = UnitFiles(
+        "u.service", (UnitSource("/e/u.service", unit),), (EnvText("/e/a.env", "\ufeffW=512\nMORE=--page-size=1\n"),)
+    )
+    view = view_command(files)
+    assert "W" not in view.environment
+    assert view.argv[-2:] == ("", "--page-size=1")
+    assert unit_remarks(view) == (
+        "/e/a.env:1: the file begins with a byte order mark, for which systemd ignores W: save it without one",
+    )
+    for text in ("W=512\n", "\ufeff# A comment.\nW=512\n", "\ufeff\nW=512\n"):
+        assert unit_remarks(view_command(files.with_text("/e/a.env", text))) == ()
