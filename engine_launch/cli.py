@@ -27,26 +27,17 @@ TRACEBACK_VARIABLE = "DDTREE_TRACEBACK"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (0 fine, 1 failed, 2 wrong use)."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # What this terminal's encoding has no character for, or a path holds that is no character, is shown as Python writes it.
-        sys.stdout.reconfigure(errors="backslashreplace")
+    _settle_streams()
     words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] in ("-h", "--help"):
-        print(USAGE)
-        return 0 if words else WRONG_USE
-    if words == ["--version"]:
-        print(f"ddtree-launch {version_of('ddtree-console')}")
-        return 0
-    command = _commands().get(words[0])
-    if command is None:
-        return complain(f"{words[0]!r} is not a command; there are {', '.join(_commands())}.")
     try:
-        return command(words[1:])
+        code = _run(words)
+        # What is written only at exit is out of reach by then.
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output (head, less) has gone; Python would complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output (head, less) has gone.
         return 1
     except OSError as error:
         # The machine's fault and no bug: rights, a full disk, a file that went away.
@@ -58,6 +49,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
         return complain(f"unexpected {type(error).__name__}: {error}. This is a bug; {TRACEBACK_VARIABLE}=1 shows where.", code=1)
+    finally:
+        _drop_what_cannot_be_written()
+
+
+def _run(words: Sequence[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0 if words else WRONG_USE
+    if words[0] == "--version":
+        print(f"ddtree-launch {version_of('ddtree-console')}")
+        return 0
+    command = _commands().get(words[0])
+    if command is None:
+        return complain(f"{words[0]!r} is not a command; there are {', '.join(_commands())}.")
+    return command(words[1:])
+
+
+def _settle_streams() -> None:
+    """Let there be an output and an error stream, and let the first show everything in some way."""
+    if sys.stdout is None or sys.stderr is None:
+        # Closed by whoever started this: Python leaves them out, and their numbers free for the first file that is opened.
+        nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays open as long as the process lives
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What this terminal's encoding has no character for, or a path holds that is no character, is shown as Python writes it.
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Python would try once more at exit, and complain in words of its own."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _commands() -> dict[str, Callable[[Sequence[str]], int]]:
