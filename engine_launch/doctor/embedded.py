@@ -95,7 +95,9 @@ def check_cache() -> Check:
 
     folder = cache_folder()
     nearest = next(path for path in (folder, *folder.parents) if os.path.exists(path))
-    writable = os.access(nearest, os.W_OK)
+    if not os.path.isdir(nearest):
+        return Check("cache", Status.FAIL, f"{folder} cannot be made: {nearest} is no folder")
+    writable = os.access(nearest, os.W_OK | os.X_OK)
     return Check("cache", Status.OK if writable else Status.FAIL, f"{folder}{'' if writable else ' cannot be written'}")
 
 

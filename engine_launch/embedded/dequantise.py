@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from engine_launch.embedded.gguf_reader import GgufModel
@@ -29,9 +30,11 @@ def write_prepared(gguf: Path, dtype: str, folder: Path, progress: Progress) -> 
         raw[name] = torch.from_numpy(values)
         progress(done, model.tensor_count)
     fused = fuse_weights(raw, model.config)
-    save_file(
-        {name: tensor.to(TORCH_DTYPES[dtype]).contiguous() for name, tensor in fused.items()}, folder / "weights.safetensors"
-    )
+    weights = {name: tensor.to(TORCH_DTYPES[dtype]).contiguous() for name, tensor in fused.items()}
+    try:
+        save_file(weights, folder / "weights.safetensors")
+    except SafetensorError as error:  # also what the disk says
+        raise OSError(str(error)) from error
     data = model.tokenizer_data()
     Tokenizer(
         build_bpe(data),

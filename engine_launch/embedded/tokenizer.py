@@ -118,11 +118,18 @@ class Tokenizer:
                 chat_template=meta["chat_template"],
             )
         except Exception as error:  # `tokenizers` raises bare Exception
-            raise EngineError(f"the tokenizer in {folder} cannot be read: {error}") from error
+            raise EngineError(f"the tokenizer in {folder} cannot be read ({error}); delete that folder") from error
 
     def save(self, folder: Path) -> None:
-        """Write the two files that :meth:`load` reads."""
-        self._bpe.save(str(folder / "tokenizer.json"), pretty=False)
+        """Write the two files that :meth:`load` reads.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        try:
+            self._bpe.save(str(folder / "tokenizer.json"), pretty=False)
+        except Exception as error:  # `tokenizers` raises bare Exception
+            raise OSError(str(error)) from error
         meta = {
             "eos_token_id": self.eos_token_id,
             "bos_token_id": self.bos_token_id,

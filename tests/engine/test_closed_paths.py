@@ -18,6 +18,7 @@ from engine_launch.commands import serve_sglang
 from engine_launch.commands.checkpoint import CheckpointError, read_checkpoint
 from engine_launch.doctor.caches import check_caches
 from engine_launch.doctor.check import Status
+from engine_launch.doctor.embedded import check_cache
 from engine_launch.doctor.gpu_host import check_flags
 from engine_launch.doctor.software import check_triple
 from engine_launch.local_paths import is_file, is_folder, unreachable
@@ -65,6 +66,12 @@ def test_a_cache_below_a_closed_folder_is_judged_by_what_can_be_seen(monkeypatch
     assert "TRITON_CACHE_DIR" in check.message
     monkeypatch.setenv("DDTREE_CACHE_DIR", f"{CLOSED}/cache")
     assert main(["doctor", "--port", "0"]) in (0, 1)
+
+
+def test_a_cache_that_is_to_lie_in_a_file_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDTREE_CACHE_DIR", f"{__file__}/cache")
+    check = check_cache()
+    assert (check.status, check.message) == (Status.FAIL, f"{__file__}/cache cannot be made: {__file__} is no folder")
 
 
 def test_what_the_machine_refuses_is_not_called_a_bug(

