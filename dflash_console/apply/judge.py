@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..evidence.engine_log import lines_like_confirmation
+from ..evidence.engine_log import REPLACED, lines_like_confirmation
 from ..evidence.journal import LogLine
 from ..evidence.secrets import mask_text
 from ..evidence.terminal_text import clean_line
@@ -30,6 +30,8 @@ def judge(proofs: Sequence[KnobProof], lines: Sequence[LogLine]) -> None:
             nearest = lines_like_confirmation(lines)
             wanted = "left to the engine" if proof.wanted is None else show_value(proof.wanted)
             reason = f"the server answers, but no line of this start confirms {proof.knob.title.lower()} {wanted}"
+            if proof.reading is not None and proof.reading.why.startswith(REPLACED):
+                reason += f": {proof.reading.why}"
             reason += f"; the nearest line: {shown_text(nearest[0].text)}" if nearest else "; no line looks like a confirmation"
             raise StageFailed(Verdict.NO_LINE, reason, nearest)
 

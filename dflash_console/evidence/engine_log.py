@@ -28,6 +28,8 @@ from .start_log import Phase as Phase
 from .start_log import PhaseMark as PhaseMark
 from .start_log import StartLog as StartLog
 
+REPLACED = "a wrapper of the unit started another engine"
+"""How the remark of :func:`log_reading` begins where an earlier engine of the same start had a confirmation line."""
 COMPACT_CACHE = "compact_cache"
 """The log key that follows from the size of the compact draft cache."""
 
@@ -61,6 +63,8 @@ def log_reading(log: StartLog | None, knob: Knob) -> Reading:
         return valued(PLAIN, "", f"log line {log.server_args_line}", "no drafter was started")
     if not knob.log_keys:
         return absent("engines do not print it")
+    if log.confirmation is None and log.replaced is not None:
+        return unknown(f"{REPLACED} at log line {log.replaced}, and that one has printed no confirmation line")
     if log.confirmation is None:
         return unknown("the confirmation line has not been seen in this start")
     return absent("the confirmation line does not name it", f"log line {log.confirmation.number}")

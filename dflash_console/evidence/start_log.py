@@ -148,6 +148,8 @@ class StartLog:
     progress: Progress | None = None
     """The bar that is moving now; ``None`` when the last one has ended."""
     draft_kv: KvPool | None = None
+    replaced: int | None = None
+    """Line at which a wrapper of the unit started another engine within this start; nothing from before it is this engine's."""
     newest_at: float | None = None
     _idle: frozenset[int] = frozenset()
     """Data-parallel ranks whose next decode line counts idle time; -1 for engines without ranks."""
@@ -229,7 +231,7 @@ class StartLog:
             case MaskToken():
                 return replace(log, values={**_values(event.values, number, at), **log.values})
             case ServerArgsLine():
-                return replace(log._begun_anew(read), server_args=event.settings, server_args_line=number)
+                return replace(log._begun_anew(read, number), server_args=event.settings, server_args_line=number)
             case LoadWeight() | KvPool() | GraphCapture() | Ready() | FirstVerify():
                 return log._milestone(event, read, number, at)
             case HotChange():
@@ -244,7 +246,7 @@ class StartLog:
             case _:
                 return log._failed(mask_text(read.text), number, at) if line.priority <= 3 and read.text else log
 
-    def _begun_anew(self, read: ReadLine) -> StartLog:
+    def _begun_anew(self, read: ReadLine, number: int) -> StartLog:
         """Without what an earlier engine of this start said of itself.
 
         An engine prints its arguments once, before it loads anything. Where they come after its settings, a wrapper of the unit
@@ -259,7 +261,7 @@ class StartLog:
         kept: dict[Phase, PhaseMark] = (
             {Phase.PROCESS_UP: self.phases[Phase.PROCESS_UP]} if Phase.PROCESS_UP in self.phases else {}
         )
-        again = StartLog(lines=self.lines, gaps=self.gaps, phases=kept, newest_at=self.newest_at)
+        again = StartLog(lines=self.lines, gaps=self.gaps, phases=kept, replaced=number, newest_at=self.newest_at)
         return replace(again, warnings=self.warnings, errors=self.errors, first_error=self.first_error, traceback=self.traceback)
 
     def _reached(self, phase: Phase, number: int, at: float | None, text: str, seconds: float | None = None) -> StartLog:

@@ -86,6 +86,9 @@ def test_what_an_engine_printed_that_its_wrapper_has_replaced_proves_nothing(nam
     both = started(lines=(*first, "torch.OutOfMemoryError: CUDA out of memory", *second))
     assert prove(find_knob(name), wanted[name], started(lines=(*first, READY))).proof is Proof.PROVEN
     assert prove(find_knob(name), wanted[name], both).proof is not Proof.PROVEN
+    if name == "tree_budget":
+        said = prove(find_knob(name), 16, both).words
+        assert f"started another engine at log line {len(first) + 2}, and that one has printed no confirmation line" in said
     again = started(lines=(*first, ARGUMENTS.format(algorithm="'DDTREE'"), CONFIRMATION.format(budget=16), READY))
     assert prove(find_knob(name), wanted[name], again).proof is Proof.PROVEN
 
