@@ -8,7 +8,8 @@ from pathlib import Path
 
 from dflash_console.apply import ApplyResult, Stage, Timeouts, apply_plan, plan_roll_back, start_service
 from dflash_console.config import Config, Sampling
-from dflash_console.knobs import Value
+from dflash_console.evidence.server import in_effect_reading
+from dflash_console.knobs import KNOBS, Value
 from dflash_console.paths import Paths
 from dflash_console.plan import Change, Mode, Plan
 from dflash_console.session import HostSession, open_session
@@ -50,6 +51,13 @@ async def change(
     plan = await session.plan(Change(settings, mode, persist))
     assert not plan.blocked, plan.findings
     return await apply_plan(session, plan, rollback_on_failure=rollback, timeouts=timeouts)
+
+
+async def in_effect(session: HostSession, knob: str) -> Value | None:
+    """What the engine itself says that it uses now."""
+    state = await session.watcher.refresh()
+    assert state.server is not None
+    return in_effect_reading(state.server.value, KNOBS[knob]).value
 
 
 def stage(result: ApplyResult, name: str) -> Stage:

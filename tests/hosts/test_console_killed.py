@@ -18,21 +18,12 @@ from dflash_console.apply import (
     resume,
     roll_back_operation,
 )
-from dflash_console.evidence.server import in_effect_reading
 from dflash_console.hosts.service import RunState
-from dflash_console.knobs import KNOBS, Value
 from dflash_console.plan import Change, Mode
-from dflash_console.session import HostSession
 
 from .conftest import MakeUnit
 from .killing import ROOT, kill_console
-from .sessions import FAST, change, paths_under, session_on, stage, started
-
-
-async def budget_now(session: HostSession) -> Value | None:
-    state = await session.watcher.refresh()
-    assert state.server is not None
-    return in_effect_reading(state.server.value, KNOBS["tree_budget"]).value
+from .sessions import FAST, change, in_effect, paths_under, session_on, stage, started
 
 
 async def test_killed_between_write_and_restart_the_next_console_finishes_the_restart(
@@ -43,13 +34,13 @@ async def test_killed_between_write_and_restart_the_next_console_finishes_the_re
         first = await started(session)
         pending = await kill_console(tmp_path, "write", "done")
         assert '"16",' in unit.file.read_text(), "written, and not restarted: what the journal is for"
-        assert await budget_now(session) == 8
+        assert await in_effect(session, "tree_budget") == 8
         assert pending.written
         assert "was cut off after 'write'" in pending.words
         result = await resume(session, pending, timeouts=FAST)
         assert result.verdict is Verdict.CONFIRMED, result.reason
         assert result.invocation_id != first.invocation_id
-        assert await budget_now(session) == 16
+        assert await in_effect(session, "tree_budget") == 16
         assert pending_operations(session.paths) == ()
 
 
@@ -92,7 +83,7 @@ async def test_killed_after_the_restart_the_next_console_can_roll_back_and_confi
         result = await roll_back_operation(session, pending, timeouts=FAST)
         assert (result.verdict, result.rolled_back) == (Verdict.CONFIRMED, True), result.reason
         assert unit.file.read_text() == text
-        assert await budget_now(session) == 8
+        assert await in_effect(session, "tree_budget") == 8
 
 
 @pytest.mark.parametrize("way", [resume, roll_back_operation])
@@ -109,7 +100,7 @@ async def test_killed_in_the_roll_back_of_a_failed_change_the_next_console_finis
         result = await way(session, pending, timeouts=FAST)
         assert (result.verdict, result.rolled_back) == (Verdict.CONFIRMED, True), result.reason
         assert unit.file.read_text() == text
-        assert await budget_now(session) == 8
+        assert await in_effect(session, "tree_budget") == 8
         assert (result.invocation_id != before) is again, "restarted only where the roll-back had not done so"
         assert pending_operations(session.paths) == ()
 
@@ -134,14 +125,14 @@ async def test_killed_during_a_hot_change_the_next_console_confirms_or_takes_it_
     async with session_on(tmp_path) as session:
         await started(session)
         pending = await kill_console(tmp_path, "change", "done", "hot")
-        assert await budget_now(session) == 16
+        assert await in_effect(session, "tree_budget") == 16
         result = await roll_back_operation(session, pending, timeouts=FAST)
         assert (result.verdict, result.rolled_back) == (Verdict.CONFIRMED, True), result.reason
-        assert await budget_now(session) == 8
+        assert await in_effect(session, "tree_budget") == 8
         pending = await kill_console(tmp_path, "change", "done", "hot")
         result = await resume(session, pending, timeouts=FAST)
         assert result.verdict is Verdict.CONFIRMED, result.reason
-        assert await budget_now(session) == 16
+        assert await in_effect(session, "tree_budget") == 16
 
 
 async def test_killed_during_a_hot_change_that_was_written_down_the_file_goes_back_with_the_engine(
@@ -156,7 +147,7 @@ async def test_killed_during_a_hot_change_that_was_written_down_the_file_goes_ba
         result = await roll_back_operation(session, pending, timeouts=FAST)
         assert (result.verdict, result.rolled_back) == (Verdict.CONFIRMED, True), result.reason
         assert unit.file.read_text() == text
-        assert await budget_now(session) == 8
+        assert await in_effect(session, "tree_budget") == 8
 
 
 async def test_killed_before_a_hot_change_was_written_down_the_next_console_says_so(make_unit: MakeUnit, tmp_path: Path) -> None:

@@ -17,25 +17,16 @@ from dflash_console.apply import (
     restart_service,
     roll_back_operation,
 )
-from dflash_console.evidence.server import in_effect_reading
-from dflash_console.knobs import KNOBS, Value
 from dflash_console.plan import Mode
-from dflash_console.session import HostSession
 from dflash_console.tui.link import LinkError
 from dflash_console.tui.live_operations import LiveOperations
 
 from .commands import Console, console, environment
 from .conftest import MakeUnit
 from .killing import kill_console
-from .sessions import FAST, change, planned_roll_back, said, session_on, started
+from .sessions import FAST, change, in_effect, planned_roll_back, said, session_on, started
 
 __all__ = ["console", "environment"]
-
-
-async def budget_now(session: HostSession) -> Value | None:
-    state = await session.watcher.refresh()
-    assert state.server is not None
-    return in_effect_reading(state.server.value, KNOBS["tree_budget"]).value
 
 
 async def test_a_change_that_was_written_and_not_started_is_undone_without_a_restart(make_unit: MakeUnit, tmp_path: Path) -> None:
@@ -71,7 +62,7 @@ async def test_a_change_that_was_started_is_undone_by_a_restart(make_unit: MakeU
         result = await carry_out_roll_back(session, plan, timeouts=FAST)
         assert (result.verdict, result.rolled_back) == (Verdict.CONFIRMED, True), result.reason
         assert unit.file.read_text() == text
-        assert await budget_now(session) == 8
+        assert await in_effect(session, "tree_budget") == 8
 
 
 async def test_a_hot_change_is_taken_back_while_the_engine_runs(make_unit: MakeUnit, tmp_path: Path) -> None:
@@ -84,7 +75,7 @@ async def test_a_hot_change_is_taken_back_while_the_engine_runs(make_unit: MakeU
         assert (plan.mode, plan.hot_values, plan.edits) == (Mode.HOT, {"speculative_ddtree_budget": 8}, ())
         assert [(found.knob, found.old, found.new) for found in plan.changes] == [("tree_budget", 16, 8)]
         assert (await carry_out_roll_back(session, plan, timeouts=FAST)).rolled_back
-        assert await budget_now(session) == 8
+        assert await in_effect(session, "tree_budget") == 8
 
 
 @pytest.mark.parametrize(("stage", "what"), [("checks", "stop"), ("checks", "restart")])
@@ -190,7 +181,7 @@ async def test_a_roll_back_that_was_cut_off_is_finished_and_not_undone(make_unit
         result = await carry_out_roll_back(session, plan, timeouts=FAST)
         assert (result.verdict, result.rolled_back) == (Verdict.CONFIRMED, True), result.reason
         assert unit.file.read_text() == text
-        assert await budget_now(session) == 8
+        assert await in_effect(session, "tree_budget") == 8
 
 
 async def test_what_became_of_it_after_the_plan_was_shown_is_not_undone_unseen(make_unit: MakeUnit, tmp_path: Path) -> None:

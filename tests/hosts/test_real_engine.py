@@ -13,14 +13,13 @@ import pytest
 
 from dflash_console.apply import Timeouts, Verdict, roll_back, stop_service
 from dflash_console.drift import DriftKind, truth_table
-from dflash_console.evidence.server import in_effect_reading
 from dflash_console.hosts.http import EngineHttp
-from dflash_console.knobs import KNOBS, OFF, Value
+from dflash_console.knobs import OFF
 from dflash_console.paths import Paths
 from dflash_console.plan import Mode
 from dflash_console.session import HostSession, open_session
 
-from .sessions import change, paths_under, stage
+from .sessions import change, in_effect, paths_under, stage
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,12 +40,6 @@ async def session(tmp_path: Path) -> AsyncIterator[HostSession]:
     await opened.close()
 
 
-async def now(session: HostSession, name: str) -> Value | None:
-    state = await session.watcher.refresh()
-    assert state.server is not None
-    return in_effect_reading(state.server.value, KNOBS[name]).value
-
-
 async def greedy(http: EngineHttp, tokens: int) -> list[int]:
     body = {"text": "def add(a, b):\n", "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}}
     answer = json.loads(await http._request("POST", "/generate", body, timeout=120))
@@ -59,7 +52,7 @@ async def test_the_main_job_end_to_end(session: HostSession) -> None:
     )
     assert result.verdict is Verdict.CONFIRMED, result.reason
     assert stage(result, "draft runner").evidence.endswith("draft_window_size=512, compact_cache=True")
-    assert (await now(session, "draft_window"), await now(session, "tree_budget")) == (512, 16)
+    assert (await in_effect(session, "draft_window"), await in_effect(session, "tree_budget")) == (512, 16)
     table = truth_table(session.watcher.state)
     assert not [row.knob for row in table.rows if row.kind is DriftKind.PROCESS_OLDER]
 
@@ -78,7 +71,7 @@ async def test_the_main_job_end_to_end(session: HostSession) -> None:
 
     back = await roll_back(session)
     assert (back.verdict, back.mode, back.rolled_back) == (Verdict.CONFIRMED, Mode.HOT, True), back.reason
-    assert (await now(session, "draft_window"), await now(session, "tree_budget")) == (512, 16)
+    assert (await in_effect(session, "draft_window"), await in_effect(session, "tree_budget")) == (512, 16)
 
     off = await change(session, {"draft_window": OFF, "layers_window": OFF}, Mode.RESTART, timeouts=PATIENT)
     assert off.verdict is Verdict.CONFIRMED, off.reason
@@ -98,4 +91,4 @@ async def test_the_real_engines_refusal_is_quoted_and_rolled_back(session: HostS
     assert result.verdict is Verdict.PROCESS_DIED
     assert str(broken) in result.reason
     assert result.rolled_back, result.reason
-    assert await now(session, "tree_topk") == 3
+    assert await in_effect(session, "tree_topk") == 3
