@@ -133,6 +133,8 @@ def _details(unit: str, shown: Mapping[str, str], state: RunState) -> list[str]:
         found.append("its process runs and has not yet told systemd that it is ready")
     if shown.get("NeedDaemonReload") == "yes":
         found.append("its files were changed and systemd has not read them: a restart runs the old command until daemon-reload")
+    if "/systemd/transient/" in shown.get("FragmentPath", ""):
+        found.append("it was made by systemd-run: once it stops it is gone, and its configuration with it")
     # Both are "no" before they were looked at for the first time.
     if _looked_at(shown, "Condition") and state is RunState.STOPPED:
         found.append("its last start was skipped: a Condition…= of the unit is not met")

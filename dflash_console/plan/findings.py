@@ -9,7 +9,7 @@ from engine_launch.spec.checks import check_window
 from engine_launch.spec.flags import FlagError
 
 from ..effective import in_effect
-from ..evidence.command import count_engines, flag_value
+from ..evidence.command import count_engines, flag_value, hidden_flags
 from ..evidence.engine_log import ignored_flag
 from ..evidence.gpu_holders import ranks_asked
 from ..evidence.reading import Known
@@ -140,6 +140,7 @@ def _survey(case: Case) -> Iterator[Finding]:
         yield Finding.error("unit_broken", problem)
     for remark in case.survey.unit_remarks:
         yield Finding.warning("unit_remark", f"the service manager says of the unit as it is: {remark}")
+    yield from _transient(case)
     for remark in case.state.config.value.remarks if case.state.config is not None else ():
         yield Finding.warning("unit_misread", f"the unit does not mean what it seems to: {remark}")
     if case.survey.port_taken:
@@ -157,6 +158,17 @@ def _survey(case: Case) -> Iterator[Finding]:
         more = f"; and {len(strangers) - GPU_LISTED} more" if len(strangers) > GPU_LISTED else ""
         named = "; ".join(strangers[:GPU_LISTED])
         yield Finding.warning("gpu_memory_held", f"GPU memory is held by processes that are not this unit's: {named}{more}")
+
+
+def _transient(case: Case) -> Iterator[Finding]:
+    """A unit that a start which ends takes along, so that a roll-back finds nothing to go back to."""
+    sources = case.state.config.value.sources if case.state.config is not None else ()
+    if sources and "/systemd/transient/" in sources[0].path:
+        said = (
+            f"the unit was made by systemd-run, and systemd removes {sources[0].path} once it stops: a start that fails may "
+            "leave nothing to go back to; make a unit file of it first (systemctl cat shows what belongs in it)"
+        )
+        yield Finding.warning("transient_unit", said)
 
 
 def _may_move(case: Case) -> bool:
@@ -181,7 +193,12 @@ def _nothing(case: Case) -> Iterator[Finding]:
     if not case.change.settings:
         return
     if case.restart:
-        if not case.writes:
+        hidden = hidden_flags(case.command)
+        unseen = [name for name in case.change.settings if hidden and not flag_value(case.command, find_knob(name)).given]
+        if unseen:
+            said = f"{', '.join(unseen)}: no word of the command gives it, but {hidden} may, and is not changed here"
+            yield Finding.warning("hidden_flags", said)
+        elif not case.writes:
             yield Finding.warning("nothing_to_change", "the configuration says so already: this would only restart the engine")
     elif not (case.change.persist and case.writes) and all(same_value(change.old, change.new) for change in case.changes):
         yield Finding.warning("nothing_to_change", "these values are in effect already")

@@ -31,6 +31,29 @@ def test_a_line_with_two_engines_warns_that_only_the_first_is_changed() -> None:
     assert "several_engines" not in codes(plan(state(), {"tree_budget": 9}, Mode.RESTART))
 
 
+def test_a_flag_that_a_variable_may_give_is_not_said_to_be_off_already() -> None:
+    hidden = ("bash", "-c", 'exec python -m engine_launch serve --engine embedded --port 30000 "$@"', "engine", *BASE[6:-2])
+    found = plan(state(hidden), {"tree_topk": None}, Mode.RESTART).findings
+    said = [finding.message for finding in found if finding.code == "hidden_flags"]
+    assert said == ["tree_topk: no word of the command gives it, but $@ may, and is not changed here"]
+    assert "nothing_to_change" not in {finding.code for finding in found}
+    assert "hidden_flags" not in codes(plan(state(hidden), {"tree_topk": 4}, Mode.RESTART))
+    assert "nothing_to_change" in codes(plan(state(), {"draft_window": OFF}, Mode.RESTART))
+
+
+def test_a_unit_that_ends_with_its_start_is_warned_of() -> None:
+    known = state()
+    assert known.config is not None
+    path = "/run/systemd/transient/engine.service"
+    sources = (replace(known.config.value.sources[0], path=path),)
+    transient = replace(known, config=Aged(replace(known.config.value, sources=sources), 0.0))
+    (found,) = (each for each in plan(transient, {"tree_budget": 9}, Mode.RESTART).findings if each.code == "transient_unit")
+    assert found.severity is Severity.WARNING
+    assert f"systemd removes {path} once it stops" in found.message
+    assert "transient_unit" not in codes(plan(transient, {"tree_budget": 9}, Mode.HOT))
+    assert "transient_unit" not in codes(plan(known, {"tree_budget": 9}, Mode.RESTART))
+
+
 def test_a_budget_below_one_is_an_error() -> None:
     assert "budget_below_1" in codes(plan(state(), {"tree_budget": 0}, Mode.RESTART), Severity.ERROR)
 

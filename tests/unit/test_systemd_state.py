@@ -156,3 +156,10 @@ def test_specifiers_of_a_name_are_filled_in_and_unknown_ones_named() -> None:
 def test_how_it_ended_and_how_often_is_told_in_words(shown: dict[str, str], said: str) -> None:
     failed = {"LoadState": "loaded", "ActiveState": "failed", "SubState": "failed", "Result": "exit-code"}
     assert said in service_state("u.service", {**failed, **shown}).detail
+
+
+def test_a_unit_that_systemd_run_made_is_said_to_be_gone_once_it_stops() -> None:
+    state, detail = state_of("ActiveState=active\nSubState=running\nMainPID=7\nFragmentPath=/run/systemd/transient/e.service")
+    assert state is RunState.RUNNING
+    assert detail == "it was made by systemd-run: once it stops it is gone, and its configuration with it"
+    assert state_of("ActiveState=active\nMainPID=7\nFragmentPath=/run/systemd/system/e.service")[1] == ""
