@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from textual import _wait, app, pilot
 from textual.widgets import Input, TextArea
 
 from dflash_console.tui.app import ConsoleApp, ConsoleSettings
 
+from .driving import quiet
 from .support import STOPPED_CLOCK, RecordedLink
 
 
@@ -29,6 +31,18 @@ def _no_blinking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Input, "cursor_blink", False, raising=False)
     monkeypatch.setattr(TextArea, "cursor_blink", False, raising=False)
     os.environ.pop("NO_COLOR", None)
+
+
+@pytest.fixture(autouse=True)
+def _a_pause_ends_when_all_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual's own pauses end when the process uses no processor, and so it looks too while other programs have them all."""
+
+    async def idle(min_sleep: float = _wait.SLEEP_GRANULARITY, max_sleep: float = 1) -> None:
+        await _wait.wait_for_idle(min_sleep, max_sleep)
+        await quiet()
+
+    for module in (app, pilot):
+        monkeypatch.setattr(module, "wait_for_idle", idle)
 
 
 MakeApp = Callable[..., ConsoleApp]

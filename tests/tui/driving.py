@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
+from textual.app import App
 from textual.command import Command, CommandList, CommandPalette
 from textual.pilot import Pilot
 
@@ -14,11 +15,30 @@ from dflash_console.tui.screens.dialog import ScrollText
 from dflash_console.tui.widgets.change_bar import ChangeBar
 from dflash_console.tui.widgets.header import StatusHeader
 
+QUIET_TURNS = 3
+MOST_TURNS = 20_000
+"""Something that never rests, as a test's own loop may be, is not waited for."""
+
+
+async def quiet() -> None:
+    """Wait until nothing in the event loop can go on at once: every widget has dealt with its messages and with what followed.
+
+    A few turns more are waited for, so that what other threads and programs have left is taken first.
+    """
+    ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
+    turns = 0
+    for _ in range(MOST_TURNS):
+        await asyncio.sleep(0)
+        turns = 0 if ready else turns + 1
+        if turns == QUIET_TURNS:
+            return
+
 
 async def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    """Wait for a condition; fails with ``what`` was expected."""
+    """Wait for a condition, and for all that is done in the same breath; fails with ``what`` was expected."""
     for _ in range(int(seconds / 0.02)):
         if condition():
+            await quiet()
             return
         await asyncio.sleep(0.02)
     raise AssertionError(f"expected: {what}")
@@ -34,16 +54,21 @@ async def running(app: ConsoleApp, size: tuple[int, int] = (120, 40)) -> AsyncIt
         yield pilot
 
 
-async def choose_in_palette(pilot: Pilot[None], words: str) -> None:
-    """Open the palette, type ``words``, and press enter once an entry that holds them is the marked one."""
+async def until_marked_in_palette(app: App[None], words: str) -> None:
+    """Wait until an entry that holds ``words`` is the marked one: before that, one of those found earlier may be."""
 
     def marked() -> bool:
-        found = pilot.app.screen.query(CommandList).first() if isinstance(pilot.app.screen, CommandPalette) else None
+        found = app.screen.query(CommandList).first() if isinstance(app.screen, CommandPalette) else None
         entry = found.highlighted_option if found is not None and found.display else None
         return isinstance(entry, Command) and words in str(entry.hit.text).lower()
 
-    await pilot.press("colon", *words)
     await until(marked, f"{words!r} in the palette")
+
+
+async def choose_in_palette(pilot: Pilot[None], words: str) -> None:
+    """Open the palette, type ``words``, and press enter once an entry that holds them is the marked one."""
+    await pilot.press("colon", *words)
+    await until_marked_in_palette(pilot.app, words)
     await pilot.press("enter")
 
 

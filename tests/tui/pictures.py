@@ -33,8 +33,10 @@ def after(*keys: str, until_shown: Callable[[ConsoleApp], bool] | None = None) -
             await pilot.press(key)
             # A key may change the height of what lies below; a dialog opened in the same breath would freeze the old picture.
             await pilot.pause(0.2)
+            await pilot.pause()
         if until_shown is not None:
             await until(lambda: until_shown(app), "the screen")
         await pilot.pause(0.3)
+        await pilot.pause()
 
     return run

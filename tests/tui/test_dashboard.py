@@ -371,8 +371,7 @@ def test_only_the_start_that_was_there_when_the_operation_ended_it_is_being_ende
 async def test_a_first_snapshot_is_followed_by_the_rest(make_app: MakeApp) -> None:
     link = RecordedLink(replace(state(), server=None, log=None, ready=False))
     app = make_app(link)
-    async with running(app) as pilot:
+    async with running(app):
         assert "◐ running" in header(app)
         link.push(state(revision=2))
-        await pilot.pause()
-        assert "● running" in header(app)
+        await until(lambda: "● running" in header(app), "the rest")

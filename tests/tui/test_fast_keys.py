@@ -18,7 +18,7 @@ from dflash_console.tui.screens.host_key import HostKeyScreen
 from dflash_console.tui.work import begin
 
 from .conftest import MakeApp
-from .driving import header, running, until
+from .driving import header, running, until, until_marked_in_palette
 from .fleets import a_fleet, key_error, make_hosts_app, open_hosts
 from .support import RecordedLink, state
 
@@ -33,8 +33,7 @@ async def find_in_palette(pilot: Pilot[None], words: str) -> None:
     await pilot.press("colon")
     await until(lambda: isinstance(pilot.app.screen, Palette) and bool(pilot.app.screen.query(Input)), "the palette")
     pilot.app.screen.query_one(Input).value = words
-    await until(lambda: pilot.app.screen.query_one(OptionList).option_count > 0, "what was found")
-    await until(lambda: pilot.app.screen.query_one(OptionList).highlighted == 0, "the first of it marked")
+    await until_marked_in_palette(pilot.app, words)
 
 
 async def test_enter_pressed_twice_in_the_palette_runs_its_command_once_and_closes_nothing_else(make_app: MakeApp) -> None:
@@ -48,7 +47,7 @@ async def test_enter_pressed_twice_in_the_palette_runs_its_command_once_and_clos
         palette = app.screen
         assert isinstance(palette, Palette)
         palette.query_one(Input).value = "the keys that work here"
-        await until(lambda: palette.query_one(OptionList).highlighted == 0, "what was found")
+        await until_marked_in_palette(app, "the keys that work here")
         type_ahead(app, "enter", "enter")
         await until(lambda: isinstance(app.screen, HelpScreen), "the keys")
         await pilot.pause()
@@ -72,7 +71,8 @@ async def test_page_keys_pressed_as_the_palette_opens_do_not_end_the_console(mak
         app.action_command_palette()
         palette = app.screen
         assert isinstance(palette, Palette)
-        await until(lambda: bool(palette.query(OptionList)), "its list")
+        while not palette.query(OptionList):  # noqa: ASYNC110 - turn by turn: it is laid out soon after it is there
+            await asyncio.sleep(0)
         found = palette.query_one(OptionList)
         found.add_option("a command")
         found.highlighted = 0

@@ -93,5 +93,6 @@ def test_an_unknown_host_key(snap_compare: SnapCompare) -> None:
     async def run(pilot: Pilot[None]) -> None:
         await until(lambda: isinstance(app.screen, HostKeyScreen) and app.screen.takes_answers, "the question")
         await pilot.pause(0.3)
+        await pilot.pause()
 
     assert snap_compare(app, terminal_size=(80, 24), run_before=run)

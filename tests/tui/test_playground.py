@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,9 @@ async def test_the_dock_says_when_nothing_comes(make_app: MakeApp, monkeypatch: 
     async with running(app) as pilot:
         await pilot.press("p", "enter")
         dock = app.query_one(PromptDock)
-        await until(lambda: "nothing has come yet for 2 s" in dock.text, "a word about the silence")
+        # A busy machine may leave seconds out.
+        silence = re.compile(r"nothing has come yet for ([2-9]|\d\d+) s")
+        await until(lambda: silence.search(dock.text) is not None, "a word about the silence")
         link.hold.set()
         await until(lambda: "nothing" not in dock.text, "the answer's figures")
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
 from textual.pilot import Pilot
 
 from dflash_console.plan import Mode
 from dflash_console.tui.app import ConsoleApp, ConsoleSettings
 from dflash_console.tui.clock import Clock
-from dflash_console.tui.screens import unasked
 from dflash_console.tui.screens.apply import ApplyScreen
 from dflash_console.tui.screens.plan import PlanScreen
 from dflash_console.tui.screens.unasked import NOTICED_S
 from dflash_console.tui.widgets.key_line import KeyLine
 
 from .driving import running, text_of, until
+from .resting import Rests, rests
 from .support import NOW, T0, RecordedLink, state, way_back
 
-
-@pytest.fixture(autouse=True)
-def _a_longer_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may take longer from a plan to the next key than a keyboard rests."""
-    monkeypatch.setattr(unasked, "SETTLE_S", 3.0)
+__all__ = ["rests"]
 
 
 class SlowLink(RecordedLink):
@@ -54,7 +49,7 @@ async def opened(pilot: Pilot[None], *keys: str) -> PlanScreen:
     return screen
 
 
-async def test_keys_that_were_typed_while_it_was_made_apply_nothing_until_the_keyboard_rests() -> None:
+async def test_keys_that_were_typed_while_it_was_made_apply_nothing_until_the_keyboard_rests(rests: Rests) -> None:
     link = SlowLink(2 * NOTICED_S)
     app = console(link)
     async with running(app) as pilot:
@@ -63,13 +58,13 @@ async def test_keys_that_were_typed_while_it_was_made_apply_nothing_until_the_ke
         assert app.screen is screen
         assert (link.applied, len(link.asked)) == ([], 1)
         assert "apply" not in str(screen.query_one(KeyLine).render())
-        await until(lambda: screen.takes_answers, "a rest")
+        rests.come()
         await until(lambda: "apply" in str(screen.query_one(KeyLine).render()), "the keys, once they do something")
         await pilot.press("enter")
         await until(lambda: bool(link.applied), "the apply")
 
 
-async def test_escape_closes_it_at_once() -> None:
+async def test_escape_closes_it_at_once(rests: Rests) -> None:
     app = console(SlowLink(2 * NOTICED_S))
     async with running(app) as pilot:
         screen = await opened(pilot, "b", "a")
@@ -87,7 +82,7 @@ async def test_a_plan_that_was_there_at_once_takes_the_next_key() -> None:
         await until(lambda: isinstance(app.screen, ApplyScreen), "the stages")
 
 
-async def test_a_slow_plan_of_a_roll_back_waits_too() -> None:
+async def test_a_slow_plan_of_a_roll_back_waits_too(rests: Rests) -> None:
     link = SlowLink(2 * NOTICED_S)
     app = console(link)
     async with running(app) as pilot:
@@ -113,7 +108,7 @@ async def test_while_a_plan_is_made_anew_the_one_before_is_not_applied() -> None
         assert link.applied[0][0].mode is Mode.RESTART
 
 
-async def test_a_plan_that_was_long_made_anew_waits_for_a_rest() -> None:
+async def test_a_plan_that_was_long_made_anew_waits_for_a_rest(rests: Rests) -> None:
     link = SlowLink(NOTICED_S / 2)
     app = console(link)
     async with running(app) as pilot:
@@ -124,4 +119,5 @@ async def test_a_plan_that_was_long_made_anew_waits_for_a_rest() -> None:
         await pilot.press("enter")
         assert app.screen is screen
         assert link.applied == []
+        rests.come()
         await until(lambda: screen.takes_answers, "a rest")

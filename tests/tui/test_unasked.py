@@ -9,8 +9,12 @@ from textual.widgets import TextArea
 
 from dflash_console.tui.course import Course
 from dflash_console.tui.screens.apply import ApplyScreen
-from dflash_console.tui.screens.unasked import SETTLE_S
 from dflash_console.tui.screens.unfinished import UnfinishedScreen
+
+from .driving import until
+from .resting import Rests, rests
+
+__all__ = ["rests"]
 
 
 class Writing(App[None]):
@@ -30,7 +34,7 @@ async def typed(pilot: Pilot[None], text: str) -> None:
         await pilot.press(letter)
 
 
-async def test_what_is_typed_on_answers_nothing_and_a_rest_makes_it_a_question() -> None:
+async def test_what_is_typed_on_answers_nothing_and_a_rest_makes_it_a_question(rests: Rests) -> None:
     app = Writing()
     async with app.run_test() as pilot:
         await pilot.press("H", "e")
@@ -39,20 +43,33 @@ async def test_what_is_typed_on_answers_nothing_and_a_rest_makes_it_a_question()
         await pilot.press("enter")
         assert isinstance(app.screen, UnfinishedScreen)
         assert app.answers == []
-        await pilot.pause(SETTLE_S + 0.2)
+        rests.come()
         await pilot.press("u")
         assert app.answers == [False]
 
 
-async def test_a_key_begins_the_rest_anew() -> None:
+async def test_a_key_begins_the_rest_anew(rests: Rests) -> None:
     app = Writing()
     async with app.run_test() as pilot:
         app.push_screen(UnfinishedScreen("A change was cut off"), app.answers.append)
+        await pilot.pause()
         for _ in range(3):
-            await pilot.pause(SETTLE_S * 0.6)
+            before = rests[-1]
             await pilot.press("x")
+            assert before.stopped
+            before.come()
         await pilot.press("r")
         assert app.answers == []
+        assert not rests[-1].stopped
+
+
+async def test_the_rest_comes_by_itself() -> None:
+    app = Writing()
+    async with app.run_test():
+        dialog = UnfinishedScreen("A change was cut off")
+        app.push_screen(dialog)
+        assert not dialog.takes_answers
+        await until(lambda: dialog.takes_answers, "a rest")
 
 
 async def test_escape_closes_it_at_any_time() -> None:
@@ -68,7 +85,7 @@ async def test_escape_closes_it_at_any_time() -> None:
     [(True, False), (False, True)],
     ids=["opened by itself", "asked for"],
 )
-async def test_stages_that_open_by_themselves_are_not_closed_by_a_stray_enter(unasked: bool, closed: bool) -> None:
+async def test_stages_that_open_by_themselves_are_not_closed_by_a_stray_enter(unasked: bool, closed: bool, rests: Rests) -> None:
     app = Writing()
     async with app.run_test() as pilot:
         app.push_screen(ApplyScreen(Course("starting", "here"), unasked=unasked))
@@ -77,7 +94,7 @@ async def test_stages_that_open_by_themselves_are_not_closed_by_a_stray_enter(un
         assert isinstance(app.screen, ApplyScreen) is not closed
 
 
-async def test_the_keys_are_named_once_they_do_something() -> None:
+async def test_the_keys_are_named_once_they_do_something(rests: Rests) -> None:
     app = Writing()
     async with app.run_test() as pilot:
         dialog = UnfinishedScreen("A change was cut off")
@@ -85,5 +102,6 @@ async def test_the_keys_are_named_once_they_do_something() -> None:
         await pilot.pause()
         enabled = {key: active.enabled for key, active in dialog.active_bindings.items()}
         assert (enabled["u"], enabled["escape"]) == (False, True)
-        await pilot.pause(SETTLE_S + 0.2)
+        rests.come()
+        await pilot.pause()
         assert dialog.active_bindings["u"].enabled
