@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from dflash_console.apply import StageEvent, Verdict, apply_plan
 from dflash_console.apply.control import plan_restart
 from dflash_console.hosts.process import ProcessService
 from dflash_console.plan import Change, Mode
+from dflash_console.session import HostSession
 
 from .conftest import MakeUnit
 from .sessions import FAST, IMPATIENT, change, session_on, stage, started
+from .waiting import until
+
+
+def one_runs(session: HostSession) -> Callable[[], Awaitable[bool]]:
+    """Whether the engine says that a request runs."""
+
+    async def seen() -> bool:
+        loads = (await session.watcher.refresh()).loads
+        return loads is not None and loads.value.running == 1
+
+    return seen
 
 
 async def test_a_hot_plan_from_before_a_restart_is_refused(make_unit: MakeUnit, tmp_path: Path) -> None:
@@ -64,7 +77,7 @@ async def test_running_requests_are_counted_and_drained_before_the_stop(make_uni
         release = tmp_path / "release"
         body = {"text": "x", "sampling_params": {"custom_params": {"hold": str(release)}}}
         request = asyncio.create_task(http._request("POST", "/generate", body, timeout=60))
-        await asyncio.sleep(0.3)
+        await until(one_runs(session))
         plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
         assert "cuts_requests" in [finding.code for finding in plan.warnings]
 
@@ -87,7 +100,7 @@ async def test_a_drain_that_takes_too_long_restarts_nothing_and_puts_the_file_ba
         release = tmp_path / "release"
         body = {"text": "x", "sampling_params": {"custom_params": {"hold": str(release)}}}
         request = asyncio.create_task(http._request("POST", "/generate", body, timeout=60))
-        await asyncio.sleep(0.3)
+        await until(one_runs(session))
         plan = await session.plan(Change({"tree_budget": 16}, Mode.RESTART))
         result = await apply_plan(session, plan, drain=True, timeouts=IMPATIENT)
         assert result.verdict is Verdict.TIMED_OUT

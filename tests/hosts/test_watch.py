@@ -21,15 +21,15 @@ from dflash_console.watch import Watcher
 from dflash_console.watch.sources import Sources
 
 from .conftest import MakeUnit
+from .waiting import until
 from .watching import Watching, watching, when
 
 __all__ = ["watching"]
 
 
 def is_ready(state: HostState) -> bool:
-    return (
-        state.ready and state.server is not None and state.metrics is not None and state.log is not None and state.log.value.ready
-    )
+    answers = state.ready and state.server is not None and state.metrics is not None
+    return answers and state.process is not None and state.log is not None and state.log.value.ready
 
 
 async def test_a_stopped_service_is_known_before_start_returns(make_unit: MakeUnit, watching: Watching) -> None:
@@ -95,7 +95,9 @@ async def test_a_hot_change_is_seen_in_the_log_and_in_what_the_server_says(make_
     await http.close()
 
     def changed(state: HostState) -> bool:
-        return state.server is not None and in_effect_reading(state.server.value, KNOBS["tree_budget"]).value == 32
+        # The log and the report are read one after the other.
+        reported = state.server is not None and in_effect_reading(state.server.value, KNOBS["tree_budget"]).value == 32
+        return reported and state.log is not None and bool(state.log.value.hot_changes)
 
     state = await when(watcher, changed)
     assert state.log is not None
@@ -168,7 +170,11 @@ async def test_a_slow_reader_gets_the_newest_snapshot_only(make_unit: MakeUnit, 
     watcher = await watching.start(unit, interval_s=0.02)
     states = watcher.states()
     first = await anext(states)
-    await asyncio.sleep(0.4)
+
+    async def moved_on() -> bool:
+        return watcher.state.revision > first.revision + 3
+
+    await until(moved_on)
     second = await anext(states)
     assert second.revision > first.revision + 3
     assert second is watcher.state
@@ -180,10 +186,13 @@ async def test_samples_go_to_history(make_unit: MakeUnit, watching: Watching) ->
     watcher = await watching.start(unit, interval_s=0.05)
     await unit.service.start()
     await when(watcher, is_ready)
-    await asyncio.sleep(0.3)
-    samples = await watching.history.samples("k", time.time() - 60, time.time() + 1)
-    assert len(samples) >= 3
-    assert samples[-1].running == 0
+    begun = time.time()
+
+    async def sampled() -> bool:
+        samples = await watching.history.samples("k", begun, time.time() + 1)
+        return len(samples) >= 3 and samples[-1].running == 0
+
+    await until(sampled)
 
 
 class Stumbling(Sources):

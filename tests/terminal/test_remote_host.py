@@ -56,8 +56,7 @@ def test_open_a_host_accept_its_key_change_the_window_and_see_it_confirmed(
     ).stdout.split()[1]
     with Terminal(tmp_path, (*CONSOLE, "--host", "gpu-a"), environment=environment(tmp_path)) as terminal:
         terminal.wait_for("1 Dashboard", 60)
-        shown = terminal.wait_for("Unknown host key")
-        assert fingerprint in shown
+        terminal.wait(lambda shown: "Unknown host key" in shown and fingerprint in shown, "the host's key")
         assert not known_hosts.exists()
         # The question came by itself: it takes keys, and names them, once the keyboard has rested.
         terminal.wait_for("y accept and connect")

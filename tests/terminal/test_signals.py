@@ -37,8 +37,8 @@ def test_the_terminal_is_put_right_and_the_shell_sees_the_signal(tmp_path: Path,
     with Terminal(tmp_path, ("sh", "-c", shell), environment={"DDTREE_HOME": str(tmp_path)}) as terminal:
         if at == "later":
             terminal.wait_for("○ stopped")
-        terminal.wait(lambda _: flags(terminal)[0] == "1", "the screens")
-        assert flags(terminal) == ("1", "1", "0")
+        # What the console writes to open them may come in pieces.
+        terminal.wait(lambda _: flags(terminal) == ("1", "1", "0"), "the screens, with reports of the mouse and no cursor")
         os.kill(console_pid(file), number)
         shown = terminal.wait_for(f"ended with {128 + number}")
         assert "before" in shown, "the shell's own screen"
@@ -74,11 +74,15 @@ def test_a_console_that_cannot_leave_ends_at_the_second_signal_with_the_terminal
     stuck = """
 import asyncio, time
 from dflash_console.tui.ended import SignalEnd
+end = SignalEnd(lambda: None)
 async def screens():
     print("\\x1b[?1049hopen", flush=True)
+    while end.number is None:
+        time.sleep(0.01)
+    print("asked", flush=True)
     while True:
         time.sleep(0.1)
-SignalEnd(lambda: None).run(screens)
+end.run(screens)
 """
     master, slave = pty.openpty()
     process = subprocess.Popen([sys.executable, "-c", stuck], stdin=slave, stdout=slave, stderr=slave)
@@ -88,7 +92,9 @@ SignalEnd(lambda: None).run(screens)
         while b"open" not in seen:
             seen += os.read(master, 65536)
         process.terminate()
-        time.sleep(0.5)
+        # Two that come before the first is taken are one.
+        while b"asked" not in seen:
+            seen += os.read(master, 65536)
         assert process.poll() is None
         process.terminate()
         assert process.wait(10) == -signal.SIGTERM
