@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from textual.pilot import Pilot
+
 from dflash_console.evidence.journal import LogLine
 from dflash_console.tui.app import ConsoleApp
 from dflash_console.tui.clock import Clock
@@ -29,13 +31,19 @@ def link_with(*texts: str) -> RecordedLink:
     return link
 
 
+async def open_log(app: ConsoleApp, pilot: Pilot[None], rows: int) -> LogView:
+    """The log screen with the stored lines in it."""
+    await pilot.press("4")
+    view = app.query_one(LogView)
+    await until(lambda: view.rows == rows, f"{rows} stored lines")
+    return view
+
+
 async def test_following_stays_at_the_newest_line(make_app: MakeApp) -> None:
     link = link_with(*MANY)
     app = make_app(link)
     async with running(app, (100, 30)) as pilot:
-        await pilot.press("4")
-        view = app.query_one(LogView)
-        await until(lambda: view.rows == 208, "the stored lines")
+        view = await open_log(app, pilot, 208)
         link.log_batches.put_nowait(lines(["one more"], first=300))
         await until(lambda: view.rows == 209, "the new line")
         await pilot.pause()
@@ -91,9 +99,7 @@ async def test_scrolling_up_stops_following_for_good_and_the_view_stands_still(m
     link = link_with(*MANY)
     app = make_app(link)
     async with running(app, (100, 30)) as pilot:
-        await pilot.press("4")
-        view = app.query_one(LogView)
-        await until(lambda: view.rows == 208, "the stored lines")
+        view = await open_log(app, pilot, 208)
         await pilot.press("pageup")
         assert not view.follow
         top = view.row_text(round(view.scroll_y))
@@ -110,9 +116,7 @@ async def test_the_view_stands_still_when_old_lines_are_forgotten(make_app: Make
     link = link_with(*MANY)
     app = make_app(link)
     async with running(app, (100, 30)) as pilot:
-        await pilot.press("4")
-        view = app.query_one(LogView)
-        await until(lambda: view.rows == 208, "the stored lines")
+        view = await open_log(app, pilot, 208)
         view.book._limit = 208
         await pilot.press("pageup")
         top = view.row_text(round(view.scroll_y))
@@ -125,9 +129,7 @@ async def test_the_view_stands_still_when_old_lines_are_forgotten(make_app: Make
 async def test_the_mouse_wheel_stops_following_too(make_app: MakeApp) -> None:
     app = make_app(link_with(*MANY))
     async with running(app, (100, 30)) as pilot:
-        await pilot.press("4")
-        view = app.query_one(LogView)
-        await until(lambda: view.rows == 208, "the stored lines")
+        view = await open_log(app, pilot, 208)
         view.scroll_relative(y=-3, animate=False)
         await pilot.pause()
         assert not view.follow
@@ -137,9 +139,7 @@ async def test_the_mouse_wheel_stops_following_too(make_app: MakeApp) -> None:
 async def test_c_jumps_to_the_confirmation_line(make_app: MakeApp) -> None:
     app = make_app(link_with(*MANY))
     async with running(app, (100, 30)) as pilot:
-        await pilot.press("4")
-        view = app.query_one(LogView)
-        await until(lambda: view.rows == 208, "the stored lines")
+        view = await open_log(app, pilot, 208)
         await pilot.press("c")
         assert "Initialized DDTREE draft runner" in view.cursor_text()
         assert not view.follow
@@ -148,9 +148,7 @@ async def test_c_jumps_to_the_confirmation_line(make_app: MakeApp) -> None:
 async def test_a_search_goes_from_match_to_match_and_a_broken_one_is_explained(make_app: MakeApp) -> None:
     app = make_app(link_with(*MANY))
     async with running(app, (100, 30)) as pilot:
-        await pilot.press("4")
-        view = app.query_one(LogView)
-        await until(lambda: view.rows == 208, "the stored lines")
+        view = await open_log(app, pilot, 208)
         await pilot.press("slash", *"step 1[0-1]$", "enter")
         assert view.cursor_text() == "step 11"
         await pilot.press("N")
@@ -167,9 +165,7 @@ async def test_levels_filter_and_come_round(make_app: MakeApp) -> None:
     access = '[2026-11-29 16:00:05] INFO:     127.0.0.1:4 - "GET /metrics HTTP/1.1" 200 OK'
     app = make_app(link_with(access, "[2026-11-29 16:00:09] ERROR: cannot allocate"))
     async with running(app) as pilot:
-        await pilot.press("4")
-        view = app.query_one(LogView)
-        await until(lambda: view.rows == 9, "lines without requests")
+        view = await open_log(app, pilot, 9)
         await pilot.press("l", "l", "l")
         assert view.rows == 1
         await pilot.press("l")
@@ -179,9 +175,7 @@ async def test_levels_filter_and_come_round(make_app: MakeApp) -> None:
 async def test_r_walks_the_ranks_that_the_log_names(make_app: MakeApp) -> None:
     app = make_app(link_with("[2026-11-29 16:00:09 TP0] from zero", "[2026-11-29 16:00:09 TP3] from three", "[/] of no rank"))
     async with running(app) as pilot:
-        await pilot.press("4")
-        view = app.query_one(LogView)
-        await until(lambda: view.rows == 11, "all lines")
+        view = await open_log(app, pilot, 11)
         await pilot.press("R")
         assert "from three" not in view.lines.plain()
         assert "from zero" in view.lines.plain()
@@ -194,8 +188,7 @@ async def test_r_walks_the_ranks_that_the_log_names(make_app: MakeApp) -> None:
 async def test_a_log_that_names_no_rank_says_so(make_app: MakeApp) -> None:
     app = make_app(link_with())
     async with running(app) as pilot:
-        await pilot.press("4")
-        await until(lambda: app.query_one(LogView).rows == 8, "the lines")
+        await open_log(app, pilot, 8)
         await pilot.press("R")
         assert "names no rank" in notices(app)
 
@@ -203,9 +196,7 @@ async def test_a_log_that_names_no_rank_says_so(make_app: MakeApp) -> None:
 async def test_w_wraps_long_lines_and_the_search_finds_the_row(make_app: MakeApp) -> None:
     app = make_app(link_with("x" * 300 + " needle"))
     async with running(app, (100, 40)) as pilot:
-        await pilot.press("4")
-        view = app.query_one(LogView)
-        await until(lambda: view.rows == 9, "the lines")
+        view = await open_log(app, pilot, 9)
         await pilot.press("w")
         assert view.rows > 12
         assert view.row_text(view.rows - 1).endswith("needle")
@@ -221,9 +212,7 @@ async def test_w_wraps_long_lines_and_the_search_finds_the_row(make_app: MakeApp
 async def test_enter_opens_a_traceback_and_closes_it(make_app: MakeApp) -> None:
     app = make_app(link_with(*TRACEBACK[:4]))
     async with running(app) as pilot:
-        await pilot.press("4")
-        view = app.query_one(LogView)
-        await until(lambda: view.rows == 9, "the folded traceback")
+        view = await open_log(app, pilot, 9)
         assert "ValueError: no room" in view.row_text(8)
         await pilot.press("enter")
         assert view.rows == 12
@@ -234,8 +223,7 @@ async def test_enter_opens_a_traceback_and_closes_it(make_app: MakeApp) -> None:
 async def test_y_copies_the_line_to_the_terminal_and_to_a_file(make_app: MakeApp, tmp_path: Path) -> None:
     app = make_app(link_with("the last line"))
     async with running(app) as pilot:
-        await pilot.press("4")
-        await until(lambda: app.query_one(LogView).rows == 9, "the lines")
+        await open_log(app, pilot, 9)
         await pilot.press("y")
         assert app.clipboard == "the last line"
         (file,) = (tmp_path / "exports").iterdir()
@@ -246,8 +234,7 @@ async def test_y_copies_the_line_to_the_terminal_and_to_a_file(make_app: MakeApp
 async def test_s_saves_what_is_shown(make_app: MakeApp, tmp_path: Path) -> None:
     app = make_app(link_with())
     async with running(app) as pilot:
-        await pilot.press("4")
-        await until(lambda: app.query_one(LogView).rows == 8, "the lines")
+        await open_log(app, pilot, 8)
         await pilot.press("S")
         (file,) = (tmp_path / "exports").iterdir()
         assert "The server is fired up" in file.read_text()
@@ -257,9 +244,7 @@ async def test_a_new_start_is_read_from_its_beginning(make_app: MakeApp) -> None
     link = link_with("of the first start")
     app = make_app(link)
     async with running(app) as pilot:
-        await pilot.press("4")
-        view = app.query_one(LogView)
-        await until(lambda: view.rows == 9, "the first start")
+        view = await open_log(app, pilot, 9)
         link.log = list(lines(["of the second start"], invocation="bb" * 16))
         link.push(state(invocation="bb" * 16))
         await until(lambda: view.rows == 1 and view.row_text(0) == "of the second start", "the second start alone")
@@ -268,9 +253,7 @@ async def test_a_new_start_is_read_from_its_beginning(make_app: MakeApp) -> None
 async def test_brackets_in_the_log_are_text(make_app: MakeApp) -> None:
     app = make_app(link_with("[/] [red]x[/red] [@click=app.quit]y[/]"))
     async with running(app) as pilot:
-        await pilot.press("4")
-        view = app.query_one(LogView)
-        await until(lambda: view.rows == 9, "the line")
+        view = await open_log(app, pilot, 9)
         assert view.row_text(8) == "[/] [red]x[/red] [@click=app.quit]y[/]"
 
 
