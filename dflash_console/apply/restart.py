@@ -11,6 +11,7 @@ from ..drift import drift_items, truth_table
 from ..evidence.command import find_engine, flag_value, set_flag
 from ..evidence.engine_log import Phase, StartLog
 from ..evidence.file_edits import FileEdit
+from ..evidence.redirection import redirected_words
 from ..evidence.secrets import mask_argv
 from ..hosts.http import ProbeAnswer
 from ..hosts.service import RunState, ServiceConfig
@@ -317,7 +318,7 @@ class RestartApply:
                 raise StageFailed(Verdict.PROCESS_DIED, "the engine was ready and then ended; see the log of this start")
             evidence = StartEvidence(follower.log, follower.server, argv or None, self._plan.drafter)
             self.proofs = tuple(prove(find_knob(change.knob), change.new, evidence) for change in self._plan.changes)
-            if unseen := follower.log_problem or follower.unseen:
+            if unseen := follower.log_problem or follower.unseen or redirected_words(self._plan.command):
                 # Evidence that cannot be seen is not missing: the value is unknown.
                 self.proofs = tuple(proof.unseen(unseen) for proof in self.proofs)
             judge(self.proofs, follower.lines)

@@ -110,7 +110,7 @@ _NOT_GIVEN = FlagReading()
 
 def find_engine(argv: Sequence[str]) -> EngineCommand | None:
     """The engine's words in ``argv``; ``None`` when no engine is named (a wrapper script hides its flags)."""
-    layers = _locate(argv)
+    layers = locate(argv)
     return layers[1] if layers is not None else None
 
 
@@ -208,7 +208,7 @@ def set_flag(argv: Sequence[str], knob: Knob, value: Value | None) -> tuple[str,
     Raises:
         CommandError: no engine is named, the flag has no spelling, or the place cannot be edited safely.
     """
-    located = _locate(argv)
+    located = locate(argv)
     if located is None:
         raise CommandError(no_engine(argv))
     layers, found = located
@@ -236,7 +236,7 @@ def set_flag(argv: Sequence[str], knob: Knob, value: Value | None) -> tuple[str,
         changed = layers.apply(edits)
     except EditError as error:
         raise CommandError(f"{knob.flags[0]} cannot be set here: {error}") from None
-    again = _locate(changed)
+    again = locate(changed)
     if again is None or again[0].words != edited(layers.words, edits):
         raise CommandError(
             f"{knob.flags[0]} cannot be set here without changing how the words around it are read; edit it by hand"
@@ -266,7 +266,8 @@ def _means(knob: Knob, occurrence: _Occurrence, value: Value | None) -> bool:
         return False
 
 
-def _locate(argv: Sequence[str]) -> tuple[Layers, EngineCommand] | None:
+def locate(argv: Sequence[str]) -> tuple[Layers, EngineCommand] | None:
+    """The engine, and the shell strings that it is in."""
     return _search(top_layer(argv), (), (), _DEPTH)
 
 
