@@ -122,24 +122,16 @@ def request_body(
     """
     if input_ids or request.endpoint is Endpoint.GENERATE:
         prompt: dict[str, JsonValue] = {"input_ids": list(input_ids)} if input_ids else {"text": request.text}
-        return {**prompt, "sampling_params": _sampling_params(request), "stream": True}
+        return {**prompt, "sampling_params": _sampling(request, tokens="max_new_tokens", seed="sampling_seed"), "stream": True}
     body: dict[str, JsonValue] = {
         "model": model,
         "messages": _turns(request.messages),
-        "max_tokens": request.max_tokens,
-        "temperature": request.temperature,
-        "top_p": request.top_p,
+        **_sampling(request, tokens="max_tokens", seed="seed"),
         "stream": True,
     }
     if Extra.USAGE not in without:
         each_chunk: dict[str, JsonValue] = {} if Extra.USAGE_OF_CHUNKS in without else {"continuous_usage_stats": True}
         body["stream_options"] = {"include_usage": True, **each_chunk}
-    if request.seed is not None:
-        body["seed"] = request.seed
-    if request.ignore_eos:
-        body["ignore_eos"] = True
-    if request.custom_params:
-        body["custom_params"] = dict(request.custom_params)
     return body
 
 
@@ -147,14 +139,15 @@ def _turns(messages: tuple[Message, ...]) -> list[JsonValue]:
     return [{"role": message.role.value, "content": message.content} for message in messages]
 
 
-def _sampling_params(request: PromptRequest) -> dict[str, JsonValue]:
+def _sampling(request: PromptRequest, *, tokens: str, seed: str) -> dict[str, JsonValue]:
+    """What a request asks of sampling; the endpoints have two names of their own for it."""
     params: dict[str, JsonValue] = {
-        "max_new_tokens": request.max_tokens,
+        tokens: request.max_tokens,
         "temperature": request.temperature,
         "top_p": request.top_p,
     }
     if request.seed is not None:
-        params["sampling_seed"] = request.seed
+        params[seed] = request.seed
     if request.ignore_eos:
         params["ignore_eos"] = True
     if request.custom_params:
