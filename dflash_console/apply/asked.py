@@ -9,7 +9,7 @@ from ..evidence.command import FlagReading, find_engine, flag_value
 from ..evidence.drift_flags import other_flags
 from ..evidence.reading import Reading
 from ..evidence.server import Dialect
-from ..knobs import KNOBS, PLAIN, Knob, KnobError, Value, find_knob
+from ..knobs import KNOBS, PLAIN, Knob, KnobError, find_knob
 from ..plan import KnobChange
 from ..proof import proof_sources, proof_words
 from ..session import HostSession
@@ -32,8 +32,8 @@ def asked_changes(command: Sequence[str], before: Sequence[str], dialect: Dialec
         sources = proof_sources(knob, dialect)
         if not sources:
             continue
-        wanted: Value | None = now.value if now.given else UNGIVEN.get(name)
-        found.append(KnobChange(name, old.value, wanted, sources, proof_words(knob, sources)))
+        wanted, known = (flag.value if flag.given else UNGIVEN.get(name) for flag in (now, old))
+        found.append(KnobChange(name, known, wanted, sources, proof_words(knob, sources)))
     return (*found, *_other_flags(command, before, dialect))
 
 

@@ -8,16 +8,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from ..effective import configured, in_effect
-from ..evidence.command import CommandError, find_engine, no_engine, set_flag
+from ..effective import UNGIVEN, configured, in_effect
+from ..evidence.command import CommandError, find_engine, flag_value, no_engine, set_flag
 from ..evidence.file_edits import FileEdit
 from ..evidence.reading import Known
 from ..evidence.secrets import mask_argv, mask_text
 from ..evidence.server import Dialect
-from ..knobs import KnobError, Value, find_knob
-from ..proof import proof_sources, proof_words, quiet_log
+from ..knobs import CONFIG, KnobError, Value, find_knob, same_value
+from ..proof import expected_value, proof_sources, proof_words, quiet_log
 from ..state import HostState
 from .case import Case
+from .draft_pool import started_command
 from .findings import find_all, hot_refusal
 from .masking import mask_values, secret_values
 from .predict import Wanted, predict, undo_after
@@ -142,7 +143,18 @@ def _old_value(state: HostState, name: str) -> Value | None:
     now = in_effect(state, name)
     if now.known is not Known.VALUE:
         now = configured(state, name)
-    return now.value if now.known is Known.VALUE else None
+    if now.known is not Known.VALUE:
+        return None
+    return CONFIG if _as_trained(state, name, now.value) else now.value
+
+
+def _as_trained(state: HostState, name: str, now: Value | None) -> bool:
+    """Whether ``now`` is in effect because the engine was started as trained: its way back is to that, and not to the number."""
+    knob, drafter = find_knob(name), state.drafter.value if state.drafter is not None else None
+    if UNGIVEN.get(name) != CONFIG or drafter is None:
+        return False
+    started = flag_value(started_command(state), knob)
+    return started.value in (None, CONFIG) and not started.problem and same_value(expected_value(knob, CONFIG, drafter), now)
 
 
 def _hot_values(change: Change) -> dict[str, float]:
