@@ -50,12 +50,15 @@ async def console(tmp_path: Path, *words: str, stdin: int | None = None) -> tupl
     return process.returncode, out.decode(), (err or b"").decode()
 
 
-def all_that_was_shown(master: int) -> str:
-    """Of a terminal that nobody has open any more: the echo of what was typed may come alone at first, without the question."""
+def answer_when_asked(master: int, answer: bytes) -> str:
+    """Answer the question at a terminal; all that was shown there until nobody had it open any more."""
     shown = b""
-    with contextlib.suppress(OSError):  # What Linux answers at the end.
+    with contextlib.suppress(OSError):  # What Linux says at the end.
         while part := os.read(master, 65_536):
             shown += part
+            if answer and b"(yes/no)" in shown:
+                os.write(master, answer)
+                answer = b""
     return shown.decode()
 
 
@@ -119,11 +122,13 @@ async def test_an_unknown_key_is_asked_about_only_where_somebody_can_answer(
     assert "Traceback" not in err
     for answer, expected in ((b"no\n", 1), (b"yes\n", 0)):
         master, terminal = pty.openpty()
-        os.write(master, answer)
-        code, out, _ = await console(tmp_path, "--host", "gpu", "status", stdin=terminal)
-        os.close(terminal)
-        asked = all_that_was_shown(master)
-        os.close(master)
+        answering = asyncio.create_task(asyncio.to_thread(answer_when_asked, master, answer))
+        try:
+            code, out, _ = await console(tmp_path, "--host", "gpu", "status", stdin=terminal)
+        finally:
+            os.close(terminal)
+            asked = await answering
+            os.close(master)
         assert code == expected, (out, asked)
         assert "is not known yet" in asked
         assert ssh_home.known_hosts.exists() is (code == 0)
