@@ -116,7 +116,7 @@ class UnitConfiguration:
 
     def _places(self) -> Places:
         files, folder = self.found.files, self.drop_in.rpartition("/")[0]
-        own = {source.path for source in files.sources[1:] if source.path.rpartition("/")[0] == folder}
+        own = {source.path for source in files.sources[1:] if source.path.rpartition("/")[0] == folder} - self.found.links
         env = {file.path for file in files.env_files if file.text is not None and not file.path.startswith(_NOT_OURS)}
         # Named without a specifier in a template: every instance reads that file.
         named = {file.path for file in view_command(files).unit.environment_files}

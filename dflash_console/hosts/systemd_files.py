@@ -42,6 +42,8 @@ class FoundFiles:
     """Path → why a file that counts cannot be read."""
     absent: tuple[str, ...] = ()
     """Environment files that are named and not there."""
+    links: frozenset[str] = frozenset()
+    """Drop-ins that are symbolic links: what they lead to may be other units' too."""
 
     @property
     def mask(self) -> str:
@@ -71,7 +73,7 @@ class UnitFileStore:
             HostError
         """
         instead = instead or {}
-        layout = await self._layout(names, fragment, instead)
+        layout, links = await self._layout(names, fragment, instead)
         paths = [path for path in (layout.fragment, *layout.drop_ins) if path]
         texts = dict(zip(paths, await asyncio.gather(*(self._text(path, instead) for path in paths)), strict=True))
         unreadable = {path: text.why for path, text in texts.items() if text.text is None}
@@ -89,7 +91,7 @@ class UnitFileStore:
             await self._ambient(sources),
         )
         mtimes = {path: text.mtime for path, text in {**texts, **env}.items() if text.mtime is not None}
-        return FoundFiles(files, layout, mtimes, unreadable, tuple(path for path in named if path not in env))
+        return FoundFiles(files, layout, mtimes, unreadable, tuple(path for path in named if path not in env), links)
 
     async def read(self, path: str) -> bytes:
         """A file's bytes, with root's rights when this user may not read it. Raises: HostFileError."""
@@ -133,18 +135,22 @@ class UnitFileStore:
         paths = [drop_ins, base, f"{runtime}/{name}", runtime]
         return await self._transport.mtimes(tuple(paths))
 
-    async def _layout(self, names: Sequence[str], fragment: str, instead: Texts) -> UnitLayout:
+    async def _layout(self, names: Sequence[str], fragment: str, instead: Texts) -> tuple[UnitLayout, frozenset[str]]:
         load_path = (await self._manager.facts()).load_path
         candidates = unit_candidates(self._unit, load_path)
         folders = drop_in_folders(names or (self._unit,), load_path)
         # The folders are asked about in one go; most of them do not exist, which find says on standard error.
-        argv = ["find", "-L", *candidates, *folders, "-maxdepth", "1", "-printf", "%y %s %p\\0"]
+        marked = ["(", "-xtype", "l", "-printf", "@", "-o", "-true", ")", "-printf", "%y %s %p\\0"]
+        argv = ["find", "-L", *candidates, *folders, "-maxdepth", "1", *marked]
         done = await self._transport.run(argv)
         kinds: dict[str, str] = {}
+        links: set[str] = set()
         for record in done.stdout.decode("utf-8", "replace").split("\0"):
             kind, _, rest = record.partition(" ")
             size, _, path = rest.partition(" ")
             if path and (path in candidates or path.endswith(".conf")):
+                links |= {path} if kind.startswith("@") else set()
+                kind = kind.removeprefix("@")
                 kinds[path] = "e" if kind == "f" and size == "0" and path not in candidates else kind
         for path, text in instead.items():
             if path in candidates or (path.endswith(".conf") and path.rpartition("/")[0] in folders):
@@ -154,7 +160,7 @@ class UnitFileStore:
             # An alias, or a unit that a generator or a link brought: the manager knows where it is.
             candidates = (fragment, *candidates)
             kinds[fragment] = "f"
-        return lay_out(candidates, folders, kinds)
+        return lay_out(candidates, folders, kinds), frozenset(links)
 
     async def _text(self, path: str, instead: Texts) -> _Text:
         if path in instead:
