@@ -50,7 +50,7 @@ def stage_line(mark: str, stage: Stage, columns: int | None = None) -> str:
     """One stage in one line; in a terminal of ``columns`` the evidence gives way, not the line's number."""
     took = "" if stage.status is StageStatus.SKIPPED else short_seconds(stage.seconds)
     head = f"{mark} {stage.name:<12} {took:>7}  "
-    where = f"  ← line {stage.line:,} of this start" if stage.line is not None else ""
+    where = f"  ← log line {stage.line}" if stage.line is not None else ""
     evidence = mask_text(clean_line(stage.evidence))
     if columns is not None:
         evidence = shorten(evidence, max(20, columns - len(head) - len(where)))

@@ -77,7 +77,7 @@ def _phase_words(mark: PhaseMark, started: float | None, values: Mapping[str, Lo
         case "DRAFT_WEIGHTS":
             return f"drafter's weights loaded{took}"
         case "DRAFT_RUNNER":
-            return f"draft runner: {confirmed_words(values)} (confirmed, line {mark.number})"
+            return f"draft runner: {confirmed_words(values)} (confirmed, log line {mark.number})"
         case "KV_POOL":
             return "KV pool allocated"
         case "GRAPHS":

@@ -105,7 +105,7 @@ async def test_stages_appear_as_they_happen_and_the_end_is_said(make_app: MakeAp
         assert isinstance(app.screen, ApplyScreen)
         shown = app.screen.text
         assert "✓ checks" in shown
-        assert "← line 88 of this start" in shown
+        assert "← log line 88" in shown
         assert re.search(r"about \d s left, from this host's earlier starts", shown)
         assert "then: change · server · truth" in shown
         assert app.model.busy == "applying"
@@ -149,7 +149,7 @@ async def test_what_shows_that_a_stage_is_done_stands_in_a_column_of_its_own(mak
         lines = app.screen.text.splitlines()  # type: ignore[attr-defined]
         column = next(line for line in lines if "checks" in line).index("2 files")
         assert next(line for line in lines if "log line" in line).index("Hot change") == column
-        wrapped = next(line for line in lines if "← line 88" in line)
+        wrapped = next(line for line in lines if "← log line 88" in line)
         assert wrapped.index(wrapped.strip()) == column
 
 

@@ -42,7 +42,7 @@ def test_every_draft_accepted_for_long_is_an_event() -> None:
 def test_the_compact_draft_cache_has_one_name_and_a_line_that_contradicts_itself_shows_it(printed: str, said: str) -> None:
     line = LogLine(f"Initialized DDTREE draft runner. block_size=4, tree_budget=8, {printed}", number=1)
     event = event_words(StartLog().add(line))[-1]
-    assert event.words == f"draft runner: {said} (confirmed, line 1)"
+    assert event.words == f"draft runner: {said} (confirmed, log line 1)"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dflash_console.apply.records import Stage, StageStatus
+from dflash_console.commands.operation_output import stage_line
 from dflash_console.commands.output import Cell, Output, OutputFailed, ReaderGone, Tone, clean, width
 
 
@@ -162,3 +164,8 @@ def test_nobody_is_asked_when_json_is_wanted() -> None:
 
 def test_wide_and_combining_letters_are_measured() -> None:
     assert (width("abc"), width("日本"), width("e\u0301")) == (3, 4, 1)
+
+
+def test_a_stages_line_of_the_log_is_named_as_in_the_evidence() -> None:
+    stage = Stage("draft runner", StageStatus.DONE, 2.0, "algorithm DDTREE (log line 1204)", 1204)
+    assert stage_line("✓", stage).endswith("algorithm DDTREE (log line 1204)  ← log line 1204")

@@ -147,7 +147,7 @@ class ApplyScreen(UnaskedDialog[None]):
         evidence = clean_line(stage.evidence) if stage.evidence else ""
         said = evidence if status == "failed" else formats.shorten(evidence, LONG_EVIDENCE)
         if stage.line is not None:
-            said += f"  ← line {stage.line:,} of this start"
+            said += f"  ← log line {stage.line}"
         line.append(self._folded(said, line.cell_len), style="" if status == "failed" else "dim")
         line.append("\n")
         return line
