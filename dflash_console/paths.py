@@ -117,6 +117,19 @@ def private_folder(path: Path) -> Path:
     return path
 
 
+def sync_folder(path: Path | str) -> None:
+    """Have the names in a folder on disk: of files that are new, replaced or gone.
+
+    Raises:
+        OSError: it cannot be opened, or the disk says no.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def read_file(path: Path | str, *, offset: int = 0, limit: int | None = None) -> bytes:
     """The bytes of a regular file; ``offset`` and ``limit``: of so many of them, from there on.
 

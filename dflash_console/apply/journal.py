@@ -18,7 +18,7 @@ from pathlib import Path
 from ..hosts import proc
 from ..hosts.transport import HostError
 from ..knobs import Value
-from ..paths import Paths, private_folder
+from ..paths import Paths, private_folder, sync_folder
 
 JOURNALS_KEPT = 200
 """Journals that are kept; history and the audit file remember longer. One that still waits for a decision always stays."""
@@ -174,15 +174,6 @@ class OperationJournal:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def sync_folder(folder: Path) -> None:
-    """Have a new file's name on disk too. Raises: OSError."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def new_operation_id() -> str:

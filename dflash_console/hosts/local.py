@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 
-from ..paths import read_file
+from ..paths import read_file, sync_folder
 from .transport import CommandLog, Completed, FileStat, HostError, HostFileError, HostTimeout, Link, LinkStatus
 
 _NOT_STARTED = 127
@@ -221,20 +221,12 @@ def _write(path: str, data: bytes, mode: int) -> None:
         finally:
             os.close(handle)
         os.replace(temporary, path)
-        _sync_folder(folder or ".")
+        sync_folder(folder or ".")
     except OSError as error:
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
         raise _failed("write", path, error) from None
-
-
-def _sync_folder(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _make_folder(path: str) -> None:
@@ -247,7 +239,7 @@ def _make_folder(path: str) -> None:
 def _remove(path: str) -> None:
     try:
         os.unlink(path)
-        _sync_folder(os.path.dirname(path) or ".")
+        sync_folder(os.path.dirname(path) or ".")
     except FileNotFoundError:
         return
     except OSError as error:
