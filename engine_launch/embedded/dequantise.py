@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from engine_launch.embedded.gguf_reader import GgufModel
 from engine_launch.embedded.model_files import Progress
 from engine_launch.embedded.target_config import TargetConfig
-from engine_launch.embedded.tokenizer import Tokenizer, build_bpe
+from engine_launch.embedded.tokenizer import Tokenizer
 
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -35,14 +35,7 @@ def write_prepared(gguf: Path, dtype: str, folder: Path, progress: Progress) -> 
         save_file(weights, folder / "weights.safetensors")
     except SafetensorError as error:  # also what the disk says
         raise OSError(str(error)) from error
-    data = model.tokenizer_data()
-    Tokenizer(
-        build_bpe(data),
-        eos_token_id=data.eos_token_id,
-        bos_token_id=data.bos_token_id,
-        control_ids=data.control_ids,
-        chat_template=data.chat_template,
-    ).save(folder)
+    Tokenizer.build(model.tokenizer_data()).save(folder)
     (folder / "config.json").write_text(json.dumps(model.config.to_json(), indent=1), encoding="utf-8")
     return model.config
 

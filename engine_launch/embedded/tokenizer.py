@@ -101,6 +101,17 @@ class Tokenizer:
         self.chat_template = chat_template
 
     @classmethod
+    def build(cls, data: TokenizerData) -> Tokenizer:
+        """What a GGUF file has. Raises: EngineError: as :func:`build_bpe`."""
+        return cls(
+            build_bpe(data),
+            eos_token_id=data.eos_token_id,
+            bos_token_id=data.bos_token_id,
+            control_ids=data.control_ids,
+            chat_template=data.chat_template,
+        )
+
+    @classmethod
     def load(cls, folder: Path) -> Tokenizer:
         """Read ``tokenizer.json`` and ``tokenizer_meta.json`` as :meth:`save` left them.
 

@@ -21,7 +21,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from engine_launch.embedded.gguf_reader import GgufModel
-from engine_launch.embedded.tokenizer import Tokenizer, build_bpe
+from engine_launch.embedded.tokenizer import Tokenizer
 from engine_launch.training.command import run
 
 DEFAULT_SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
@@ -195,14 +195,7 @@ def read_pool(path: Path) -> list[Opening]:
 
 def open_tokenizer(gguf: Path) -> Tokenizer:
     """The target's tokenizer from its GGUF file."""
-    data = GgufModel(gguf).tokenizer_data()
-    return Tokenizer(
-        build_bpe(data),
-        eos_token_id=data.eos_token_id,
-        bos_token_id=data.bos_token_id,
-        control_ids=data.control_ids,
-        chat_template=data.chat_template,
-    )
+    return Tokenizer.build(GgufModel(gguf).tokenizer_data())
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from engine_launch.embedded.api import (
     Settings,
     TokenEvent,
 )
-from engine_launch.embedded.tokenizer import Tokenizer, TokenizerData, build_bpe, byte_alphabet
+from engine_launch.embedded.tokenizer import Tokenizer, TokenizerData, byte_alphabet
 
 EOS = 256
 TREE = Settings(Algorithm.DDTREE, True, block_size=8, tree_budget=8, tree_topk=4, draft_window=512, layers_window=512)
@@ -46,9 +46,7 @@ def byte_tokenizer(chat_template: str | None = CHATML) -> Tokenizer:
         add_bos_token=False,
         chat_template=chat_template,
     )
-    return Tokenizer(
-        build_bpe(data), eos_token_id=EOS, bos_token_id=None, control_ids=data.control_ids, chat_template=chat_template
-    )
+    return Tokenizer.build(data)
 
 
 @dataclass
