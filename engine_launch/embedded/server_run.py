@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -75,8 +75,9 @@ def run_server(options: ServerOptions, build: Build, logger: logging.Logger) -> 
     reserved = inherited(options.host, options.port) or bind(options.host, options.port)
     options = replace(options, port=reserved.getsockname()[1])
     with contextlib.closing(reserved):
-        signal.signal(signal.SIGTERM, _stop_loading)
-        signal.signal(signal.SIGINT, _stop_loading)
+        loading = _Loading()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, loading.stop)
         logger.info("%s", server_args_line(server_args(options)))
         log = SglangLog(logger)
         try:
@@ -85,15 +86,31 @@ def run_server(options: ServerOptions, build: Build, logger: logging.Logger) -> 
             log.end_bar()
         loaded = time.monotonic() - begun
         try:
-            return asyncio.run(_serve(options, ready, reserved, {"scheduler_e2e": loaded}, begun, logger))
+            return asyncio.run(_serve(options, ready, reserved, {"scheduler_e2e": loaded}, begun, logger, loading))
         finally:
             ready.engine.close()
 
 
-def _stop_loading(number: int, frame: FrameType | None) -> None:
-    # Nothing runs yet that would need an orderly end.
-    print(f"\n{signal.Signals(number).name} received while loading; stopped.", file=sys.stderr, flush=True)
-    raise SystemExit(0)
+class _Loading:
+    """Ends the process on a signal while nothing runs yet that would need an orderly end."""
+
+    def __init__(self) -> None:
+        self._stopped = False
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        """The signals' handler. What it raises may come up anywhere, also where a library lets nothing through (a callback out of
+        C, a bare except); then :meth:`check` ends it.
+        """
+        self._stopped = True
+        with contextlib.suppress(OSError):
+            # Not by print, which refuses to be called while the same stream is written to.
+            os.write(2, f"\n{signal.Signals(number).name} received while loading; stopped.\n".encode())
+        raise SystemExit(0)
+
+    def check(self) -> None:
+        """Raises SystemExit when a signal has come."""
+        if self._stopped:
+            raise SystemExit(0)
 
 
 async def _serve(
@@ -103,6 +120,7 @@ async def _serve(
     startup_seconds: dict[str, float],
     begun: float,
     logger: logging.Logger,
+    loading: _Loading,
 ) -> int:
     # Imported late: the modules behind the endpoints are not needed to tell that a port is busy.
     from engine_launch.embedded.server import Server
@@ -141,6 +159,7 @@ async def _serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
+    loading.check()
     allow_listening(reserved)
     await server.serve(sockets=[reserved])
     return 0 if server.started else 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import signal
 import socket
@@ -14,9 +16,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from engine_launch.embedded.events import EngineLog
+from engine_launch.embedded.options import EngineOptions
 from engine_launch.embedded.server_bind import StartError, allow_listening, bind, inherited
+from engine_launch.embedded.server_run import Ready, run_server
 from engine_launch.spec.handover import LISTEN_FD_VARIABLE
-from tests.engine.scripted import wait_until
+from tests.engine.scripted import Script, ScriptedEngine, byte_tokenizer, wait_until
+from tests.engine.serving import options_for
 from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -172,6 +178,29 @@ def test_stop_while_loading_ends_at_once(tmp_path: Path) -> None:
     assert server.stop() == 0
     assert time.monotonic() - begun < 15, "the load would take 30"
     assert "Traceback" not in server.log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_that_a_library_lets_not_through_ends_the_loading_all_the_same(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    engine = ScriptedEngine(Script())
+
+    def build(options: EngineOptions, log: EngineLog) -> Ready:
+        with contextlib.suppress(SystemExit):
+            signal.raise_signal(number)
+        return Ready(engine, byte_tokenizer())
+
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with pytest.raises(SystemExit) as end:
+            run_server(options_for("--port", "0"), build, logging.getLogger("tests.server_run"))
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert end.value.code == 0
+    assert engine.closed
+    assert f"{number.name} received while loading; stopped." in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
