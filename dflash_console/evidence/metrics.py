@@ -26,6 +26,8 @@ EVERY_VERIFY = "every verify"
 FINISHED = "finished requests"
 
 
+LEAST_LENGTH = 0.5
+"""A commit length below it is none."""
 STILL_S = 10.0
 """A gauge that has not changed by one digit for so long is stuck: a running server rewrites it every log interval."""
 
@@ -121,8 +123,10 @@ def _commit(old: MetricsSample | None, new: MetricsSample) -> tuple[float | None
     verifies_done = _growth(old.verify_calls if old.verify_calls is not None else 0.0, new.verify_calls)
     if tokens is None or requests is None or not verifies_done:
         return None, ""
-    # The first token of each request comes from its prefill, not from a verify.
-    return (tokens - requests) / verifies_done, FINISHED
+    # The first token of each request comes from its prefill, not from a verify. Requests that are only scored have none, so that
+    # too many are taken off; every verify brings one token, of which a request's end may cut the last.
+    length = (tokens - requests) / verifies_done
+    return (length, FINISHED) if length >= LEAST_LENGTH else (None, "")
 
 
 def _mean_commit(accepted: Sequence[int]) -> float:

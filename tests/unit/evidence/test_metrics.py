@@ -178,6 +178,14 @@ def test_a_restarted_counter_gives_no_negative_figure(counter: str) -> None:
     assert RateMeter().add(new, 1.0).decode_tok_s is None
 
 
+def test_requests_that_are_only_scored_give_no_commit_length_below_what_is_possible() -> None:
+    zero = sample(generation_tokens=0.0, num_requests=0.0, verify_calls=0.0)
+    scored = sample(generation_tokens=100.0, num_requests=101.0, verify_calls=25.0)
+    assert rates_between(zero, scored, 1.0).commit_length is None
+    collapsed = sample(generation_tokens=100.0, num_requests=4.0, verify_calls=99.0)
+    assert rates_between(zero, collapsed, 1.0).commit_length == 96 / 99
+
+
 def test_the_last_commit_length_stays_and_is_stale_when_nothing_runs() -> None:
     meter = RateMeter()
     base = {"realtime_decode_tokens": 0.0, "generation_tokens": 0.0, "num_requests": 0.0, "verify_calls": 0.0}
