@@ -92,7 +92,7 @@ def _indexed(index: Path) -> set[str]:
         return {str(file) for file in files}
     except OSError as error:
         raise CheckpointError(f"{index} cannot be read: {error.strerror or error}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise CheckpointError(f"{index} is not an index of safetensors files.") from None
 
 
@@ -113,7 +113,7 @@ def _header(path: Path) -> tuple[dict[str, tuple[int, ...]], int]:
         end = max((int(entry["data_offsets"][1]) for entry in entries.values()), default=0)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         raise CheckpointError(f"{path} does not begin with a safetensors header.") from None
     if 8 + length + end > size:
         raise CheckpointError(f"{path} is cut short: {size} bytes of {8 + length + end}.")

@@ -165,7 +165,7 @@ def target_shape(folder: Path | None) -> TargetShape | None:
     """A local target's shape, from its configuration; the language model's where it is one part of several."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(config, dict) or folder is None:
         return None

@@ -190,7 +190,7 @@ def find_prepared(gguf: Path, dtype: str) -> PreparedModel | None:
     try:
         data = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         config = TargetConfig.from_json(data)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return PreparedModel(folder, config)
 

@@ -17,6 +17,10 @@ DFLASH_ARCHITECTURES = ("DFlashDraftModel", "DFlash2DraftModel")
 DEFAULT_BLOCK_SIZE = 16
 """SGLang's fallback when a config names no block size."""
 
+MAX_SIZE = 1 << 31
+MAX_LAYERS = 1 << 10
+"""Far beyond every drafter: memory is reckoned from sizes, and layers are counted out one by one."""
+
 
 class DrafterConfigError(Exception):
     """The configuration cannot be used; the message is one sentence that names the key."""
@@ -143,7 +147,7 @@ class _Reader:
         head_dim = self._positive("head_dim", max(1, hidden // heads))
         if head_dim % 2:
             raise DrafterConfigError(f"head_dim {head_dim} is odd; rotary embedding needs pairs")
-        layer_types = self._layer_types(self._positive("num_hidden_layers"))
+        layer_types = self._layer_types(self._positive("num_hidden_layers", most=MAX_LAYERS))
         target_layers = self._optional_positive("num_target_layers")
         vocab = self._positive("vocab_size")
         theta, scaling = self._rope()
@@ -158,7 +162,7 @@ class _Reader:
             rms_norm_eps=self._number("rms_norm_eps", 1e-6),
             rope_theta=theta,
             rope_scaling_type=scaling,
-            max_position_embeddings=self._positive("max_position_embeddings", 32768),
+            max_position_embeddings=self._positive("max_position_embeddings", 32768, most=None),
             block_size=self._block_size(),
             mask_token_id=self._mask_token_id(vocab),
             mask_token=self._mask_token(),
@@ -190,9 +194,11 @@ class _Reader:
             raise DrafterConfigError(f"{key} is {_shown(value)}; a positive whole number is needed")
         return int(value)
 
-    def _positive(self, key: str, default: int | None = None) -> int:
+    def _positive(self, key: str, default: int | None = None, most: int | None = MAX_SIZE) -> int:
         value = self._optional_positive(key)
         if value is not None:
+            if most is not None and value > most:
+                raise DrafterConfigError(f"{key} is {_shown(value)}; at most {most} can be")
             return value
         if default is None:
             raise DrafterConfigError(f"{key} is missing")

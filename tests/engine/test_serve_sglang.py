@@ -160,6 +160,11 @@ def test_what_lies_beside_the_files_that_sglang_takes_is_not_looked_at(tmp_path:
     assert drafter_problem(folder) == "", "with an index its own are"
 
 
+def header(text: bytes) -> bytes:
+    """A safetensors file that ends with its header."""
+    return len(text).to_bytes(8, "little") + text
+
+
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
@@ -167,6 +172,8 @@ def test_what_lies_beside_the_files_that_sglang_takes_is_not_looked_at(tmp_path:
         (b"", "not a whole safetensors file (0 bytes)"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "run git lfs pull"),
         (b"\x02\0\0\0\0\0\0\0[]", "does not begin with a safetensors header"),
+        (header(b"[" * 100_000), "does not begin with a safetensors header"),
+        (header(b'{"a": {"shape": [1e999], "data_offsets": [0, 0]}}'), "does not begin with a safetensors header"),
     ],
 )
 def test_a_drafter_without_its_weights_is_refused(tmp_path: Path, weights: bytes | None, words: str) -> None:
@@ -183,6 +190,15 @@ def test_a_drafter_without_its_weights_is_refused(tmp_path: Path, weights: bytes
     if weights is None:
         (folder / "pytorch_model.bin").write_bytes(b"")
         assert drafter_problem(folder) == "", "of another format, which SGLang reads"
+
+
+def test_brackets_without_end_are_no_index_and_no_configuration(tmp_path: Path) -> None:
+    folder = write_drafter(tmp_path / "drafter")
+    split(folder)
+    (folder / "model.safetensors.index.json").write_text("[" * 100_000, encoding="utf-8")
+    assert "is not an index of safetensors files" in drafter_problem(folder)
+    (folder / "config.json").write_text("[" * 100_000, encoding="utf-8")
+    assert serve_sglang.target_shape(folder) is None
 
 
 def test_a_quantised_drafter_is_not_held_to_the_shapes_of_plain_weights(tmp_path: Path) -> None:
