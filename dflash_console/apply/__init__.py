@@ -8,7 +8,7 @@ from .engine import apply_plan
 from .journal import PendingOperation, pending_operations
 from .pending import discard, resume, roll_back_operation
 from .records import ApplyResult, OnEvent, Stage, StageEvent, StageStatus, Timeouts, Verdict
-from .rollback import carry_out_roll_back, plan_roll_back, roll_back
+from .rollback import carry_out_roll_back, plan_roll_back, roll_back, way_of_roll_back
 
 __all__ = [
     "ApplyResult",
@@ -35,4 +35,5 @@ __all__ = [
     "roll_back_operation",
     "start_service",
     "stop_service",
+    "way_of_roll_back",
 ]

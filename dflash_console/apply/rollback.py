@@ -10,6 +10,7 @@ from dataclasses import replace
 from ..drift import DriftKind, truth_table
 from ..effective import UNGIVEN
 from ..evidence.file_edits import texts_digest
+from ..hosts.transport import HostError
 from ..plan import Change, Finding, Mode, Plan, PlanError, Severity
 from ..session import HostSession
 from .asked import asked_changes, dialect_of
@@ -47,6 +48,24 @@ async def plan_roll_back(session: HostSession) -> Plan | None:
     if plan is None and left.finding.severity is Severity.WARNING:
         raise PlanError(f"{NOTHING_EARLIER}; {left.finding.message}")
     return None if plan is None else replace(plan, findings=(*plan.findings, left.finding))
+
+
+async def way_of_roll_back(session: HostSession) -> str:
+    """What a roll-back would do beside an operation that was cut off, in words behind its name. Changes nothing."""
+    try:
+        return way_words(await plan_roll_back(session))
+    except (PlanError, HostError) as error:
+        return f"cannot go back as things are ({error})"
+
+
+def way_words(plan: Plan | None) -> str:
+    """What the plan of a roll-back does with the operation that was cut off: undo it, finish it, or pass it over."""
+    if plan is None:
+        return "has nothing to undo, and nowhere earlier to go"
+    said = next((finding.message for finding in plan.findings if finding.code in ("takes_up", "goes_back_to")), "goes back")
+    verb = said.partition(" ")[0]
+    way = f"{verb} it" if plan.takes_up else f"does not undo it and {said}"
+    return f"{way}, which is blocked now: {plan.errors[0].message}" if plan.blocked else way
 
 
 async def _plan_earlier(session: HostSession) -> Plan | None:

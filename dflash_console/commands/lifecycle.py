@@ -16,6 +16,7 @@ from ..apply import (
     roll_back,
     start_service,
     stop_service,
+    way_of_roll_back,
 )
 from ..hosts.service import RunState
 from ..plan import Mode, PlanError
@@ -41,7 +42,8 @@ async def _run(context: Context, options: LifecycleOptions) -> ExitCode:
         if context.name == "rollback":
             return await _roll_back(context, session, options)
         if (pending := _cut_off(context, session)) is not None:
-            context.output.note(f"ddtree-console: {pending.words}; apply --resume goes on with it, rollback undoes it")
+            ways = f"apply --resume goes on with it, rollback {await way_of_roll_back(session)}"
+            context.output.note(f"ddtree-console: {pending.words}; {ways}")
         if question := _question(context, session):
             if not context.output.json_wanted:
                 context.output.line(question)

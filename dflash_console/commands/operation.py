@@ -11,7 +11,10 @@ from .context import Context
 from .operation_output import exit_code, print_result, result_json
 from .outcome import CommandError, ExitCode
 
-HOW_TO_GO_ON = "it goes on with: ddtree-console apply --resume; it is undone with: ddtree-console rollback"
+HOW_TO_GO_ON = (
+    "it goes on with: ddtree-console apply --resume; ddtree-console rollback undoes what it has changed, or goes back further "
+    "where that is nothing, and shows first which"
+)
 
 
 async def carry_out(context: Context, work: Awaitable[ApplyResult]) -> ExitCode:

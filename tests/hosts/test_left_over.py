@@ -16,6 +16,7 @@ from dflash_console.apply import (
     plan_roll_back,
     restart_service,
     roll_back_operation,
+    way_of_roll_back,
 )
 from dflash_console.plan import Mode
 from dflash_console.tui.link import LinkError
@@ -55,6 +56,7 @@ async def test_a_change_that_was_started_is_undone_by_a_restart(make_unit: MakeU
         await started(session)
         text = unit.file.read_text()
         await kill_console(tmp_path, "ready", "done")
+        assert await way_of_roll_back(session) == "undoes it"
         plan = await planned_roll_back(session)
         assert plan.mode is Mode.RESTART
         assert [(found.knob, found.old, found.new) for found in plan.changes] == [("tree_budget", 16, 8)]
@@ -88,6 +90,9 @@ async def test_what_has_left_nothing_to_undo_is_named_and_the_way_leads_to_the_e
         text = unit.file.read_text()
         assert (await change(session, {"tree_budget": 12})).confirmed
         await kill_console(tmp_path, stage, "done", what)
+        assert (await way_of_roll_back(session)).startswith(
+            "does not undo it and goes back to the configuration that was confirmed"
+        )
         plan = await planned_roll_back(session)
         assert plan.takes_up == ""
         assert "goes back to the configuration that was confirmed on" in said(plan)
@@ -106,6 +111,7 @@ async def test_what_has_left_nothing_to_undo_is_decided_by_a_roll_back_that_has_
         text = unit.file.read_text()
         await kill_console(tmp_path, "checks", "done")
         assert await plan_roll_back(session) is None
+        assert await way_of_roll_back(session) == "has nothing to undo, and nowhere earlier to go"
         assert len(pending_operations(session.paths)) == 1, "a plan decides nothing"
         result = await carry_out_roll_back(session, None, timeouts=FAST)
         assert (result.verdict, "left nothing to undo" in result.reason) == (Verdict.CANCELLED, True), result.reason
