@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from dflash_console.apply import ApplyResult, Stage, Timeouts, apply_plan, plan_roll_back, start_service
@@ -16,7 +17,9 @@ from dflash_console.session import HostSession, open_session
 
 FAST = Timeouts(restart=40, ready=60, prompt=40, drain=20, hot=10)
 IMPATIENT = Timeouts(restart=2.0, ready=3.0, prompt=20.0, drain=0.6, hot=1.0)
-"""For waits that are meant to run out. Long enough for what must have happened by then on a busy machine."""
+"""For waits that are meant to run out, with nothing that must have happened by then."""
+NEVER_READY = replace(FAST, ready=8)
+"""For a start that is meant to hang: long enough for its lines before that, and for the old engine, also on a busy machine."""
 
 
 def paths_under(folder: Path) -> Paths:

@@ -22,7 +22,7 @@ from dflash_console.hosts.supervisor_state import read_state
 from dflash_console.plan import Change, Mode
 
 from .conftest import MakeUnit
-from .sessions import FAST, IMPATIENT, change, session_on, stage, started
+from .sessions import FAST, IMPATIENT, NEVER_READY, change, session_on, stage, started
 
 
 @contextmanager
@@ -91,7 +91,7 @@ async def test_an_engine_that_hangs_before_it_is_ready_times_out_with_the_stage_
 ) -> None:
     make_unit(faults="16=hang")
     async with session_on(tmp_path) as session:
-        result = await change(session, {"tree_budget": 16}, timeouts=IMPATIENT)
+        result = await change(session, {"tree_budget": 16}, timeouts=NEVER_READY)
         assert result.verdict is Verdict.TIMED_OUT
         assert "while waiting for ready" in result.reason
         assert "max_total_num_tokens=8192" in result.reason

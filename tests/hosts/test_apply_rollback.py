@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from dflash_console.knobs import KNOBS
 from dflash_console.plan import Change, Mode
 
 from .conftest import MakeUnit
-from .sessions import FAST, IMPATIENT, change, session_on, started
+from .sessions import FAST, NEVER_READY, change, session_on, started
 
 
 @pytest.mark.parametrize("fault", ["exit", "hang", "ignore-flag", "bad-answer", "broken-drafter"])
@@ -27,8 +26,7 @@ async def test_an_automatic_roll_back_restores_restarts_and_confirms_the_old_con
     async with session_on(tmp_path) as session:
         await started(session)
         text = unit.file.read_text()
-        # Only the engine that hangs is waited for in vain; as long as the old one may take to come back on a busy machine.
-        timeouts = replace(FAST, ready=8) if fault == "hang" else FAST
+        timeouts = NEVER_READY if fault == "hang" else FAST
         result = await change(session, {"tree_budget": 16, "draft_window": 512}, rollback=True, timeouts=timeouts)
         assert not result.confirmed
         assert result.rolled_back, result.reason
@@ -82,7 +80,7 @@ async def test_rolling_back_a_service_that_was_stopped_stops_it_again(make_unit:
     unit = make_unit(faults="16=hang")
     text = unit.file.read_text()
     async with session_on(tmp_path) as session:
-        result = await change(session, {"tree_budget": 16}, rollback=True, timeouts=IMPATIENT)
+        result = await change(session, {"tree_budget": 16}, rollback=True, timeouts=NEVER_READY)
         assert (result.verdict, result.rolled_back) == (Verdict.TIMED_OUT, True)
         assert (await session.service.state()).state is RunState.STOPPED
         assert unit.file.read_text() == text
