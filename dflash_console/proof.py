@@ -147,8 +147,8 @@ def prove(knob: Knob, wanted: Value | None, evidence: StartEvidence) -> KnobProo
     if proven is not None and proven.source is Source.PROCESS:
         other = _contradiction(knob, expected, evidence)
         return proven if other is None else KnobProof(knob, wanted, Proof.OTHER, *other)
-    if proven is not None and proven.source is Source.LOG and (plain := _plain_server(knob, expected, evidence)) is not None:
-        return KnobProof(knob, wanted, Proof.OTHER, plain, Source.SERVER)
+    if proven is not None and proven.source is Source.LOG and (other_one := _other_server(knob, expected, evidence)) is not None:
+        return KnobProof(knob, wanted, Proof.OTHER, other_one, Source.SERVER)
     if proven is not None:
         return proven
     return KnobProof(knob, wanted, Proof.MISSING if sources else Proof.UNPROVABLE, missing)
@@ -176,17 +176,27 @@ def _contradiction(knob: Knob, expected: Value, evidence: StartEvidence) -> tupl
     return reported, Source.SERVER
 
 
-def _plain_server(knob: Knob, expected: Value, evidence: StartEvidence) -> Reading | None:
-    """What the server that answers says of its drafter, where it has none: the line was then printed by another engine of this
-    start (a wrapper that goes on without a drafter when the one with it has died). What it echoes confirms nothing, and still
-    tells it from an engine that was started otherwise."""
-    reported = server_reading(evidence.server, KNOBS["algorithm"])
-    if reported.value != PLAIN or knob.name not in _OF_A_DRAFTER or expected in (PLAIN, OFF):
+def _other_server(knob: Knob, expected: Value, evidence: StartEvidence) -> Reading | None:
+    """What the server that answers says it was started with, where the line that proves the value cannot be its own.
+
+    The line was then printed by another engine: one of the same start that its wrapper has replaced by one without a drafter, or
+    the server is an older container that still has the port. What a server echoes confirms nothing, and still tells it from one
+    that was started otherwise.
+    """
+    algorithm = server_reading(evidence.server, KNOBS["algorithm"])
+    if knob.name not in _OF_A_DRAFTER or expected in (PLAIN, OFF):
         return None
-    return reported if knob.name == "algorithm" else Reading(Known.UNKNOWN, text="not used by PLAIN", where=reported.where)
+    if algorithm.value == PLAIN:
+        return algorithm if knob.name == "algorithm" else Reading(Known.UNKNOWN, text="not used by PLAIN", where=algorithm.where)
+    reported = server_reading(evidence.server, knob)
+    # Others may be reported otherwise than they are asked for: a fork's block is as wide as its tree.
+    told = knob.name in _ECHOED and isinstance(expected, int) and reported.known is Known.VALUE
+    return reported if told and not same_value(reported.value, expected) and reported.value != AUTO else None
 
 
 _OF_A_DRAFTER = ("algorithm", "draft_window", "layers_window", "tree_budget", "tree_topk", "block_size")
+_ECHOED = ("draft_window", "tree_budget", "tree_topk")
+"""Settings that an engine which was started with one value of reports with that value."""
 
 
 def _same_written(found: Value | None, expected: Value) -> bool:

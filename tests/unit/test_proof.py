@@ -107,6 +107,22 @@ def test_a_server_that_says_it_decodes_plainly_has_printed_no_drafters_line() ->
     assert prove(find_knob("tree_budget"), 16, tree).proof is Proof.PROVEN
 
 
+@pytest.mark.parametrize(
+    ("echo", "proof"), [({"speculative_draft_window_size": 512}, Proof.PROVEN), ({}, Proof.PROVEN)]
+    + [({"speculative_draft_window_size": other}, Proof.OTHER) for other in (1024, None, 0)],
+)  # fmt: skip
+def test_a_server_that_was_started_with_another_value_has_not_printed_the_line(echo: Mapping[str, object], proof: Proof) -> None:
+    # An older container has the port while the new one, whose log is read, still loads.
+    line = "[2026-07-11 02:00:11 TP0] Initialized DFLASH draft runner. block_size=16, draft_window_size=512, compact_cache=True"
+    found = prove(find_knob("draft_window"), 512, started(lines=(line,), says={"speculative_algorithm": "DFLASH", **echo}))
+    assert found.proof is proof
+    if echo.get("speculative_draft_window_size") == 1024:
+        assert found.words == "compact draft cache is 1024, not 512 (/server_info speculative_draft_window_size)"
+    # The width of a fork's verify pass stands under the name of the block.
+    block = {"speculative_algorithm": "DFLASH", "speculative_num_draft_tokens": 25}
+    assert prove(find_knob("block_size"), 16, started(lines=(line,), says=block)).proof is Proof.PROVEN
+
+
 def test_arguments_that_a_request_quotes_take_nothing_back() -> None:
     quoted = "Request rejected: " + ARGUMENTS.format(algorithm="None").partition("] ")[2]
     lines = (ARGUMENTS.format(algorithm="'DDTREE'"), CONFIRMATION.format(budget=16), READY, quoted)
