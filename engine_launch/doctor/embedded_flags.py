@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from engine_launch.commands.checkpoint import CheckpointError, read_checkpoint
 from engine_launch.commands.drafter import DEFAULT_TARGET
-from engine_launch.doctor.check import Check, fail, ok, warn
+from engine_launch.doctor.check import Check, Status, fail, ok, warn
 from engine_launch.local_paths import expanded
 from engine_launch.spec.checks import algorithm, block_size, check_embedded, check_window
 from engine_launch.spec.drafter_check import Severity, check_drafter
@@ -21,9 +21,28 @@ def check_embedded_flags(words: Sequence[str]) -> list[Check]:
         warnings = (*parsed.warnings, *check_embedded(parsed))
     except FlagError as error:
         return [fail("flags", str(error))]
+    files = [*_model(parsed), *_drafter(parsed)]
+    problem = "" if any(check.status is Status.FAIL for check in files) else _start_problem(parsed)
+    if problem:
+        return [fail("flags", f"{problem}."), *files]
     said = f"{algorithm(parsed) or 'plain decoding'} by the embedded engine"
     flags = warn("flags", f"{said}. {' '.join(warnings)}") if warnings else ok("flags", f"{said}: nothing speaks against them")
-    return [flags, *_model(parsed), *_drafter(parsed)]
+    return [flags, *files]
+
+
+def _start_problem(parsed: ParsedFlags) -> str:
+    """Why the engine would end at its start, before it loads anything; an empty text also where its packages are not here."""
+    try:
+        from engine_launch.embedded.api import EngineError
+        from engine_launch.embedded.factory import check_options
+        from engine_launch.embedded.server_options import server_options
+    except ModuleNotFoundError:
+        return ""
+    try:
+        check_options(server_options(parsed).engine)
+    except EngineError as error:
+        return str(error)
+    return ""
 
 
 def _model(parsed: ParsedFlags) -> list[Check]:
