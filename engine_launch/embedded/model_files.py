@@ -215,7 +215,10 @@ def prepare(gguf: Path, dtype: str, progress: Progress = lambda done, total: Non
         work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             config = write_prepared(gguf, dtype, work, progress)
-            if folder.exists():  # another process was faster, or an incomplete copy is in the way
+            if folder.exists():
+                faster = find_prepared(gguf, dtype)
+                if faster is not None:  # another process, which may be reading it by now
+                    return faster
                 shutil.rmtree(folder, ignore_errors=True)
             os.replace(work, folder)
         finally:

@@ -181,6 +181,18 @@ def test_a_copy_whose_tokenizer_is_damaged_is_named_with_the_remedy(tiny_gguf: P
         Tokenizer.load(folder)
 
 
+def test_a_copy_that_another_process_has_made_meanwhile_is_left_as_it_is(tiny_gguf: Path, cache: Path) -> None:
+    made: list[int] = []
+
+    def meanwhile(done: int, total: int) -> None:
+        if done == total:
+            made.append(prepare(tiny_gguf, "float32").weights.stat().st_ino)
+
+    prepared = prepare(tiny_gguf, "float32", meanwhile)
+    assert [prepared.weights.stat().st_ino] == made
+    assert list(prepared.folder.parent.iterdir()) == [prepared.folder]
+
+
 def test_a_damaged_copy_is_named_with_the_remedy(tiny_gguf: Path, cache: Path) -> None:
     prepared = prepare(tiny_gguf, "float32")
     prepared.weights.write_bytes(prepared.weights.read_bytes()[:100])
