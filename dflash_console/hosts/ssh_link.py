@@ -8,6 +8,7 @@ import random
 import time
 from dataclasses import replace
 
+from ..tasks import end_task
 from .ssh_config import BadSshConfig
 from .ssh_connect import Connection, open_connection
 from .ssh_destination import Destination
@@ -74,10 +75,7 @@ class SshLink:
 
     async def _stop_keeper(self) -> None:
         keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await keeper
+        await end_task(keeper)
 
     async def _open(self) -> Connection:
         """One attempt, which others that need the connection can wait for."""

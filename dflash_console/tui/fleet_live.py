@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..config import EMBEDDED, Config, load_config
 from ..evidence.secrets import mask_text
+from ..tasks import end_task
 from .drift_badge import drift_badge, drift_evidence
 from .fleet import HostView, Look, NewHost
 from .link import ChooseUnit, HostLink, LinkError, UnknownHostKey
@@ -68,10 +68,7 @@ class HostLooker:
 
     async def close(self) -> None:
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await end_task(task)
 
     async def _run(self) -> None:
         while True:
@@ -190,10 +187,7 @@ class LiveFleet:
 
     async def close(self) -> None:
         keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await keeper
+        await end_task(keeper)
         await self._rest()
 
     async def _leave(self, host: str) -> None:

@@ -6,7 +6,6 @@ Imported by a worker after the first paint. What only a prompt or a change needs
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from ..history import MarkKind
 from ..hosts.transport import HostError
 from ..knobs import KnobError, Value
 from ..session import HostSession
+from ..tasks import end_task
 from ..watch.sources import load_readers
 from .link import ApplyChoices, Control, LinkError, OnStage, Past
 from .link_errors import link_error
@@ -132,9 +132,7 @@ class SessionLink:
                 async for batch in _batches(queue):
                     yield batch
             finally:
-                pump.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await pump
+                await end_task(pump)
         except HostError as error:
             raise LinkError(str(error)) from None
 
