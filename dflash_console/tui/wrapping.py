@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 import textwrap
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _WORD = re.compile(r"([ \t\n\r\f\v]*)([^ \t\n\r\f\v]+)")
 """Blanks and the word behind them; a no-break space belongs to its word."""
@@ -37,6 +42,29 @@ def wrapped(text: str, width: int, *, first: str = "", rest: str = "", hyphens: 
             lines.append(line)
             line, empty, between = rest, True, ""
     return lines if empty else [*lines, line]
+
+
+LEAST_HUNG = 20
+"""Cells that a line must have beneath its first one to be hung there."""
+_HEAD = re.compile(r"(?:[✗!·✓] )? *")
+
+
+def hung(text: Text, width: int, console: Console) -> Text:
+    """Sentences with their styles, each folded at ``width`` cells and going on beneath its first word, not beneath its sign."""
+    folded = Text()
+    for number, line in enumerate(text.split("\n", allow_blank=True)):
+        if number:
+            folded.append("\n")
+        match = _HEAD.match(line.plain)
+        indent = match.end() if match is not None else 0
+        if line.cell_len <= width or width - indent < LEAST_HUNG:
+            folded.append_text(line)
+            continue
+        head, body = line.divide([indent])
+        for row, part in enumerate(body.wrap(console, width - indent)):
+            part.rstrip()
+            folded.append_text(Text("\n" + " " * indent) if row else head).append_text(part)
+    return folded
 
 
 def _fitting(word: str, cells: int) -> int:

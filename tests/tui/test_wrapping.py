@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
 
-from dflash_console.tui.wrapping import in_column, wrapped
+from dflash_console.tui.wrapping import hung, in_column, wrapped
 
 WIDE = (
     "設定 in the unit file names /srv/モデル/日本語のとても長い名前のフォルダー/drafter and the server reports another one",
@@ -49,3 +51,41 @@ def test_a_column_is_as_wide_as_it_should_be_whatever_is_in_it(text: str, cells:
     assert cell_len(shown) == cells
     assert shown.endswith(" ")
     assert keep_end is False or text.endswith(shown.strip().removeprefix("…"))
+
+
+SENTENCES = (
+    Text()
+    .append("Tree budget: 8 → 12\n", style="bold")
+    .append("  proven by its line in the log and by the report\n", style="dim")
+)
+SENTENCES.append("! ", style="bold").append("日本語 is served by another process of this host, and not by the unit\n").append(
+    "· short\n\n"
+)
+
+
+def test_a_sentence_goes_on_beneath_its_first_word_and_not_beneath_its_sign() -> None:
+    assert hung(SENTENCES, 30, Console()).plain.split("\n") == [
+        "Tree budget: 8 → 12",
+        "  proven by its line in the",
+        "  log and by the report",
+        "! 日本語 is served by another",
+        "  process of this host, and",
+        "  not by the unit",
+        "· short",
+        "",
+        "",
+    ]
+
+
+def test_where_all_of_it_fits_or_no_column_is_left_a_text_stays_as_it_is() -> None:
+    assert hung(SENTENCES, 100, Console()).plain == SENTENCES.plain
+    assert hung(SENTENCES, 20, Console()).plain == SENTENCES.plain
+
+
+def test_a_folded_sentence_keeps_its_styles() -> None:
+    folded = hung(SENTENCES, 30, Console())
+    for word, style in (("report", "dim"), ("proven", "dim"), ("Tree", "bold"), ("! ", "bold")):
+        at = folded.plain.index(word)
+        assert any(span.start <= at < span.end and span.style == style for span in folded.spans)
+    unit = folded.plain.index("unit")
+    assert not any(span.start <= unit < span.end and span.style for span in folded.spans)

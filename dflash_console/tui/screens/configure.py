@@ -144,8 +144,8 @@ class ConfigurePane(Pane):
         trees = f" (trees so far: {nodes:.1f} nodes on average)" if nodes else ""
         return "\n".join((f"\n\nOne verify, as measured here{trees}:", *lines))
 
-    def _text(self, identity: str, text: Text) -> None:
-        self.query_one(f"#{identity}", ScrollText).show_text(text)
+    def _text(self, identity: str, text: Text, *, prose: int = 0) -> None:
+        self.query_one(f"#{identity}", ScrollText).show_text(text, prose=prose)
 
     def on_knob_table_moved(self) -> None:
         if not self._model.change:
@@ -193,7 +193,8 @@ class ConfigurePane(Pane):
         self._text("written", written)
         restart = plan.mode.value == "restart"
         self._text("expect", Text("\n".join(prediction_lines(plan.predictions, restart=restart))))
-        self._text("findings", findings_text(plan, colours))
+        findings = findings_text(plan, colours)
+        self._text("findings", findings, prose=len(findings))
 
     # Editing
 

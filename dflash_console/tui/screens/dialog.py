@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from ..keymap import key_names
 from ..widgets.key_line import KeyLine
+from ..wrapping import hung
 
 Result = TypeVar("Result")
 
@@ -118,13 +119,38 @@ class PickDialog(Dialog[Result]):
         self.query_one(ScrollText).show_text(text)
 
 
+class _Folded(Static):
+    """A text whose first part is sentences, which are folded anew for each width."""
+
+    def __init__(self, text: Text) -> None:
+        super().__init__(text, markup=False)
+        self._whole = text
+        self._prose = 0
+
+    def show(self, text: Text, prose: int) -> None:
+        self._whole, self._prose = text, prose
+        self._fold()
+
+    def on_resize(self) -> None:
+        if self._prose:
+            self._fold()
+
+    def _fold(self) -> None:
+        width = self.content_size.width
+        if not self._prose or not width:
+            self.update(self._whole)
+            return
+        sentences, rest = self._whole.divide([self._prose])
+        self.update(hung(sentences, width, self.app.console).append_text(rest))
+
+
 class ScrollText(VerticalScroll, can_focus=True):
     """A long text that scrolls with the usual keys. Never read as markup."""
 
     def __init__(self, text: Text, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._text = text
-        self._static = Static(text, markup=False)
+        self._static = _Folded(text)
 
     def compose(self) -> ComposeResult:
         yield self._static
@@ -133,8 +159,12 @@ class ScrollText(VerticalScroll, can_focus=True):
     def text(self) -> str:
         return self._text.plain
 
-    def show_text(self, text: Text) -> None:
-        """Replace the text; nothing happens when it is the same."""
+    def show_text(self, text: Text, *, prose: int = 0) -> None:
+        """Replace the text; nothing happens when it is the same.
+
+        Args:
+            prose: so many of the first characters are sentences, a line each, and go on beneath their beginnings.
+        """
         if text != self._text:
             self._text = text
-            self._static.update(text)
+            self._static.show(text, prose)

@@ -160,7 +160,9 @@ class PlanScreen(UnaskedDialog[tuple["Plan", ApplyChoices]]):
         if not self.has_parts:
             return
         self.query_one("#plan-choices", Static).update(self._choices())
-        self.query_one("#plan", ScrollText).show_text(self._text())
+        sentences = self._sentences()
+        # Diff and command stay as they are: whoever copies them wants no line ends of ours.
+        self.query_one("#plan", ScrollText).show_text(sentences + self._files(), prose=len(sentences))
 
     def _choices(self) -> Text:
         variables = self.app.theme_variables
@@ -185,7 +187,7 @@ class PlanScreen(UnaskedDialog[tuple["Plan", ApplyChoices]]):
         after = self._plan.undo_after_s
         return "no" if after is None else f"the host goes back after {duration(after)} by itself"
 
-    def _text(self) -> Text:
+    def _sentences(self) -> Text:
         plan, variables = self._plan, self.app.theme_variables
         text = Text()
         for words, proof in change_lines(plan):
@@ -199,8 +201,11 @@ class PlanScreen(UnaskedDialog[tuple["Plan", ApplyChoices]]):
             text.append("An error stands against it: it cannot be applied.\n", style=f"bold {variables.get('error', '')}")
         for line in prediction_lines(plan.predictions, restart=self._restart):
             text.append(f"· {line}\n", style=variables.get("quiet", ""))
-        text.append("\n")
-        text.append_text(diff_text(plan, variables))
+        return text.append("\n")
+
+    def _files(self) -> Text:
+        plan, variables = self._plan, self.app.theme_variables
+        text = diff_text(plan, variables)
         if self._restart:
             text.append("\nEffective command\n", style="bold")
             text.append(command_text(plan))
