@@ -36,6 +36,8 @@ def load_drafter(plan: DrafterPlan, target: TargetModel, context_length: int) ->
         if tuple(tensor.shape) != shape:
             raise EngineError(f"the drafter's tensor {name} has shape {list(tensor.shape)}, its config.json says {list(shape)}")
         weights[name] = tensor.to(target.dtype)
+        if not weights[name].isfinite().all():
+            raise EngineError(f"the drafter's tensor {name} in {path} holds values that are no numbers")
     return DFlashDrafter(
         plan.config,
         weights,

@@ -174,6 +174,8 @@ class GgufModel:
             except NotImplementedError:
                 kind = tensor.tensor_type.name
                 raise EngineError(f"{self.path}: the tensor {tensor.name} is of type {kind}, which is not read here") from None
+            if not np.isfinite(values).all():
+                raise EngineError(f"{self.path}: the tensor {tensor.name} holds values that are no numbers")
             if tensor.name.endswith("attn_q.weight"):
                 values = unpermute_rotary(values, self.config.num_attention_heads)
             elif tensor.name.endswith("attn_k.weight"):

@@ -84,6 +84,7 @@ def test_a_file_whose_keys_cannot_be_is_refused_with_the_key(
         ("output_norm.weight", None, "output_norm.weight is missing"),
         ("blk.1.attn_q.weight", lambda values: np.ascontiguousarray(values[:-4]), "attn_q.weight has shape"),
         ("blk.2.ffn_down.weight", None, "ffn_down.weight is missing"),
+        ("blk.1.attn_v.weight", lambda values: values * np.float32("nan"), "attn_v.weight holds values that are no numbers"),
         ("blk.2.ffn_down.weight", lambda values: values.astype(np.int32), "is of type I32, which is not read here"),
     ],
 )

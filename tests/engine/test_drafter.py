@@ -208,6 +208,14 @@ def test_a_missing_tensor_is_named(checkpoint: Path) -> None:
         load_drafter(plan_for(checkpoint), tiny_target(), 100)
 
 
+def test_a_tensor_whose_values_are_no_numbers_is_named(checkpoint: Path) -> None:
+    weights = load_file(checkpoint / "model.safetensors")
+    weights["norm.weight"][3] = torch.inf
+    save_file(weights, checkpoint / "model.safetensors")
+    with pytest.raises(EngineError, match=r"norm\.weight in .* holds values that are no numbers"):
+        load_drafter(plan_for(checkpoint), tiny_target(), 100)
+
+
 def test_a_tensor_of_another_shape_is_named_with_both_shapes(checkpoint: Path) -> None:
     weights = load_file(checkpoint / "model.safetensors")
     weights["fc.weight"] = torch.zeros(24, 24)
