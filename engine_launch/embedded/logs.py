@@ -6,6 +6,7 @@ draws them (carriage returns, a newline at the end). Formats: SGLang 0.5.17's ow
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -49,7 +50,7 @@ def configure_logging(level: str, stream: TextIO | None = None, quiet_paths: tup
         stream: stdout unless a test wants the lines.
         quiet_paths: prefixes of paths whose requests leave no access line.
     """
-    handler = logging.StreamHandler(stream if stream is not None else sys.stdout)
+    handler = _Lines(stream if stream is not None else sys.stdout)
     handler.setFormatter(logging.Formatter("[%(asctime)s] %(message)s", _DATE_FORMAT))
     logger = logging.getLogger(LOGGER_NAME)
     for name in (LOGGER_NAME, "uvicorn.error", "uvicorn.access"):
@@ -60,6 +61,14 @@ def configure_logging(level: str, stream: TextIO | None = None, quiet_paths: tup
     logging.getLogger("uvicorn.error").filters = [_with_level]
     logging.getLogger("uvicorn.access").filters = [_QuietPaths(quiet_paths), _with_level]
     return logger
+
+
+class _Lines(logging.StreamHandler[TextIO]):
+    """A line that the system does not take (a full disk, a reader that has gone) is lost: the server goes on without it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
 
 
 class _QuietPaths(logging.Filter):
@@ -131,17 +140,21 @@ class SglangLog:
         rate = f"{event.done / elapsed:.2f}it/s" if event.done and elapsed > 0 else "?it/s"
         left = _clock(elapsed / event.done * (event.total - event.done)) if event.done else "?"
         share = event.done / event.total if event.total else 1.0
-        self._bars.write(
+        self._draw(
             f"\rLoading tensors: {share:>4.0%} Completed | {event.done}/{event.total} [{_clock(elapsed)}<{left}, {rate}]"
             + ("\n" if event.done == event.total else "")
         )
-        self._bars.flush()
 
     def end_bar(self) -> None:
         """End the line of a bar that never came to its end, so that an error begins a line of its own."""
         if self._bar_open:
-            self._bars.write("\n")
+            self._draw("\n")
             self._bar_open = False
+
+    def _draw(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self._bars.write(text)
+            self._bars.flush()
 
     def loaded(self, event: LoadEnd) -> None:
         self._logger.info(

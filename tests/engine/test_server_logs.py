@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +28,7 @@ from engine_launch.embedded.events import (
     SchedulerReady,
     SettingChange,
 )
-from engine_launch.embedded.logs import LOGGER_NAME, configure_logging
+from engine_launch.embedded.logs import LOGGER_NAME, SglangLog, configure_logging
 from tests.engine.log_lines import RUNNER, Lines
 
 RECORDED = (Path(__file__).parent.parent / "fixtures" / "server" / "lines.log").read_text().splitlines()
@@ -49,6 +50,21 @@ def skeleton(line: str) -> str:
 
 def recorded(beginning: str) -> str:
     return next(skeleton(line) for line in RECORDED if line.split("] ", 1)[1].startswith(beginning))
+
+
+def test_what_cannot_be_written_ends_no_server_and_leaves_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with open("/dev/full", "w", encoding="utf-8", buffering=1) as full:
+        logger = configure_logging("info", full)
+        log = SglangLog(logger, full)
+        log.loading(LoadProgress(ModelPart.TARGET, 0, 2))
+        log.loading(LoadProgress(ModelPart.TARGET, 1, 2))
+        log.end_bar()
+        logger.info("a line")
+        logger.handlers = []
+        with pytest.raises(OSError, match="No space left"):
+            full.write("so it is\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
+    assert capsys.readouterr() == ("", "")
 
 
 def test_confirmation_line_of_a_tree(lines: Lines) -> None:
