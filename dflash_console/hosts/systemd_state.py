@@ -30,6 +30,16 @@ _MEANT = {
     226: "what it may see of the host cannot be set up",
 }
 """Statuses that systemd itself gives a process which it could not start (systemd.exec(5), "Process exit codes")."""
+_RESULTS = {
+    "oom-kill": "memory ran out, the host's or what MemoryMax= allows",
+    "protocol": "it was not what its Type= expects, or ended before it was ready",
+    "resources": "systemd could not prepare its start, as without an EnvironmentFile= that is named",
+    "timeout": "TimeoutStartSec= or TimeoutStopSec= ran out",
+    "watchdog": "it told nothing for longer than WatchdogSec= allows",
+}
+"""What a Result of systemd's says (org.freedesktop.systemd1(5)), where its name does not."""
+_OF_SIGNALS = range(129, 193)
+"""Statuses of shells and of containers' clients for a command that a signal ended: 128 and the signal."""
 _RUNNING = {"active": RunState.RUNNING, "reloading": RunState.RUNNING, "refreshing": RunState.RUNNING}
 _STATES = {
     **_RUNNING,
@@ -123,7 +133,10 @@ def _details(unit: str, shown: Mapping[str, str], state: RunState) -> list[str]:
             f"restarted {restarts} times); find out why, then start it anew"
         )
     elif state is RunState.FAILED and result not in ("", "success"):
-        found.append(f"it {_how_it_ended(shown)} ({result})")
+        said = f"{result}: {_RESULTS[result]}" if result in _RESULTS else result
+        found.append(f"it {_how_it_ended(shown)} ({said})")
+    elif state is RunState.STOPPED and result == "exec-condition":
+        found.append("its last start was skipped: its ExecCondition= said no")
     elif state in (RunState.RUNNING, RunState.STARTING, RunState.STOPPING) and restarts:
         times = "once" if restarts == 1 else f"{restarts} times"
         found.append(f"systemd restarted it {times} by itself")
@@ -177,12 +190,16 @@ def _how_it_ended(shown: Mapping[str, str]) -> str:
     if status is None or code in ("", "0"):
         return "failed"
     if code in _EXITED:
-        return f"ended with status {status}{f': {_MEANT[status]}' if status in _MEANT else ''}"
+        meant = f"a signal ended it, {_signal(status - 128)}" if status in _OF_SIGNALS else _MEANT.get(status, "")
+        return f"ended with status {status}{f': {meant}' if meant else ''}"
+    return f"was killed by {_signal(status)}"
+
+
+def _signal(number: int) -> str:
     try:
-        name = signal.Signals(status).name
+        return signal.Signals(number).name
     except ValueError:
-        name = f"signal {status}"
-    return f"was killed by {name}"
+        return f"signal {number}"
 
 
 def _number(text: str) -> int | None:

@@ -163,3 +163,35 @@ def test_a_unit_that_systemd_run_made_is_said_to_be_gone_once_it_stops() -> None
     assert state is RunState.RUNNING
     assert detail == "it was made by systemd-run: once it stops it is gone, and its configuration with it"
     assert state_of("ActiveState=active\nMainPID=7\nFragmentPath=/run/systemd/system/e.service")[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        (
+            "Result=oom-kill\nExecMainCode=2\nExecMainStatus=9",
+            "it was killed by SIGKILL (oom-kill: memory ran out, the host's",
+        ),
+        ("Result=resources\nExecMainCode=0\nExecMainStatus=0", "it failed (resources: systemd could not prepare its start"),
+        ("Result=timeout\nExecMainCode=2\nExecMainStatus=15", "it was killed by SIGTERM (timeout: TimeoutStartSec= or"),
+        (
+            "Result=exit-code\nExecMainCode=1\nExecMainStatus=137",
+            "it ended with status 137: a signal ended it, SIGKILL (exit",
+        ),
+        (
+            "Result=exit-code\nExecMainCode=1\nExecMainStatus=203",
+            "it ended with status 203: its program is missing",
+        ),
+        ("Result=exit-code\nExecMainCode=1\nExecMainStatus=255", "it ended with status 255 (exit-code)"),
+        ("Result=signal\nExecMainCode=2\nExecMainStatus=37", "it was killed by signal 37 (signal)"),
+    ],
+)
+def test_how_a_unit_failed_is_said_in_words(shown: str, said: str) -> None:
+    state, detail = state_of(f"ActiveState=failed\nSubState=failed\n{shown}")
+    assert state is RunState.FAILED
+    assert detail.startswith(said)
+
+
+def test_a_start_that_its_own_condition_skipped_is_no_silence() -> None:
+    state, detail = state_of("ActiveState=inactive\nSubState=dead\nResult=exec-condition\nExecMainCode=0")
+    assert (state, detail) == (RunState.STOPPED, "its last start was skipped: its ExecCondition= said no")
