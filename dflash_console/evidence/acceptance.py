@@ -6,7 +6,7 @@ The alarm stands on commit length alone. Accept rate has two definitions in the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from .start_log import DecodePoint
@@ -35,11 +35,14 @@ class AcceptanceFinding:
     """Log line of the first of these windows."""
     at: float | None = None
     """When that line was printed, by the host's clock."""
+    rank: int | None = None
+    """The data-parallel rank that printed these lines, where there are several."""
 
     @property
     def words(self) -> str:
         """One sentence: what is seen, where, and what it may mean."""
-        lines = f"the newest {self.windows} decode lines (from log line {self.first_line})"
+        of = f" of DP{self.rank}" if self.rank is not None else ""
+        lines = f"the newest {self.windows} decode lines{of} (from log line {self.first_line})"
         seen = f"commit length {self.commit_length:.2f} over {lines}"
         if self.alarm is AcceptanceAlarm.COLLAPSED:
             return f"{self.alarm.value}: {seen}: drafting costs time and commits next to nothing"
@@ -51,6 +54,16 @@ def acceptance_finding(
 ) -> AcceptanceFinding | None:
     """The alarm that the newest windows give; windows in which nothing ran, or without a commit length, do not count."""
     counted = [point for point in points if point.batch.running and point.batch.accept_len is not None]
+    ranks = sorted({point.rank.dp for point in counted if point.rank.dp is not None})
+    # Each data-parallel rank drafts for itself: of several, one alone may have collapsed.
+    for rank in ranks if len(ranks) > 1 else (None,):
+        own = [point for point in counted if rank in (None, point.rank.dp)]
+        if (found := _finding(own, block_size, perfect_windows)) is not None:
+            return replace(found, rank=rank)
+    return None
+
+
+def _finding(counted: Sequence[DecodePoint], block_size: int | None, perfect_windows: int) -> AcceptanceFinding | None:
     lengths = [point.batch.accept_len or 0.0 for point in counted]
     newest = lengths[-COLLAPSED_WINDOWS:]
     if len(newest) == COLLAPSED_WINDOWS and max(newest) < COLLAPSED_BELOW:

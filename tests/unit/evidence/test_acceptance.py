@@ -39,3 +39,16 @@ def test_every_draft_accepted_for_many_windows_is_worth_a_word() -> None:
     assert acceptance_finding(fold(PERFECT).decode, 17, perfect_windows=4) is None
     assert acceptance_finding(fold(PERFECT).decode, None, perfect_windows=4) is None
     assert acceptance_finding(fold(GOOD).decode, 16) is None
+
+
+def test_one_data_parallel_rank_that_has_collapsed_is_not_hidden_by_the_others() -> None:
+    good = [line.replace("TP0", "DP0 TP0").replace("accept len: 1.0", "accept len: 4.0") for line in LOW]
+    low = [line.replace("TP0", "DP1 TP1") for line in LOW]
+    finding = acceptance_finding(fold([line for pair in zip(good, low, strict=True) for line in pair]).decode, 8)
+    assert finding is not None
+    assert (finding.alarm, finding.rank) == (AcceptanceAlarm.COLLAPSED, 1)
+    assert "over the newest 5 decode lines of DP1 (from log line 6)" in finding.words
+    assert acceptance_finding(fold(good).decode, 8) is None
+    alone = acceptance_finding(fold(low).decode, 8)
+    assert alone is not None
+    assert alone.rank is None
