@@ -188,6 +188,9 @@ def _other_server(knob: Knob, expected: Value, evidence: StartEvidence) -> Readi
         return None
     if algorithm.value == PLAIN:
         return algorithm if knob.name == "algorithm" else Reading(Known.UNKNOWN, text="not used by PLAIN", where=algorithm.where)
+    if Source.SERVER in proof_sources(knob, evidence.dialect):
+        # It says what it uses now, and has been judged by that: after a hot change this is not what it was started with.
+        return None
     reported = server_reading(evidence.server, knob)
     # Others may be reported otherwise than they are asked for: a fork's block is as wide as its tree.
     told = knob.name in _ECHOED and isinstance(expected, int) and reported.known is Known.VALUE

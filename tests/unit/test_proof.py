@@ -123,6 +123,18 @@ def test_a_server_that_was_started_with_another_value_has_not_printed_the_line(e
     assert prove(find_knob("block_size"), 16, started(lines=(line,), says=block)).proof is Proof.PROVEN
 
 
+def test_after_a_hot_change_the_value_of_the_start_takes_nothing_back() -> None:
+    changed = "Hot change applied. speculative_ddtree_budget: 8 -> 12 (from /set_internal_state)"
+    now, before = ({"speculation": True, "speculative_ddtree_budget": budget} for budget in (12, 8))
+    says = {"speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 8, "startup_settings": before}
+    lines = (CONFIRMATION.format(budget=8), READY, changed)
+    hot = started(lines=lines, says={**says, "internal_states": [now]})
+    assert prove(find_knob("tree_budget"), 12, hot).proof is Proof.PROVEN
+    # One that still uses the other value.
+    still = started(lines=lines, says={**says, "internal_states": [before]})
+    assert prove(find_knob("tree_budget"), 12, still).proof is Proof.OTHER
+
+
 def test_arguments_that_a_request_quotes_take_nothing_back() -> None:
     quoted = "Request rejected: " + ARGUMENTS.format(algorithm="None").partition("] ")[2]
     lines = (ARGUMENTS.format(algorithm="'DDTREE'"), CONFIRMATION.format(budget=16), READY, quoted)
