@@ -30,6 +30,7 @@ def witnesses_of(state: HostState) -> Witnesses:
         log=state.log.value if state.log is not None else None,
         drafter=state.drafter.value if state.drafter is not None else None,
         report_after=state.report_after,
+        environment=config.environment if config is not None else {},
         running=not stopped,
     )
 

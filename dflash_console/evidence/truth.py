@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from engine_launch.spec.drafter_config import DrafterConfig
 
@@ -12,6 +12,7 @@ from .command import command_reading, find_engine, no_engine
 from .drafter import trained_reading
 from .engine_log import ChangePoint, StartLog, compact_cache_reading, log_reading
 from .reading import Known, Reading, absent, unknown, valued
+from .secrets import mask_text
 from .server import ServerInfo, compact_cache_in_effect, in_effect_reading, server_reading
 
 NOT_RUNNING = "the engine is not running"
@@ -34,6 +35,8 @@ class Witnesses:
     drafter: DrafterConfig | None = None
     report_after: int = 0
     """Lines of the log that had been read when ``server`` was asked."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables that the configuration gives the process."""
     running: bool = True
     """False: the service is stopped, so that nothing is in effect."""
 
@@ -54,7 +57,24 @@ def unit_reading(witnesses: Witnesses, knob: Knob) -> Reading:
     """What the configuration files ask for; *unknown* with the reason where they cannot be read."""
     if witnesses.command is None and witnesses.command_problem:
         return unknown(witnesses.command_problem)
-    return command_reading(witnesses.command, knob, witnesses.command_file)
+    found = command_reading(witnesses.command, knob, witnesses.command_file)
+    if found.known is Known.UNKNOWN and witnesses.command and find_engine(witnesses.command) is None:
+        return replace(found, why=found.why + script_variables(witnesses.environment, (knob,)))
+    return found
+
+
+def script_variables(environment: Mapping[str, str], knobs: Iterable[Knob]) -> str:
+    """Where a script that starts the engine may take settings from, behind the reason why its flags are not known; empty where no
+    variable is named like one. A script may do anything with a variable, so none is edited here."""
+    wanted = tuple(knobs)
+    named = [
+        mask_text(f"{name}={value}")
+        for name, value in environment.items()
+        if value and any(knob.may_be_in(name) for knob in wanted)
+    ]
+    several = len(wanted) > 1
+    what, which = ("them", "those") if several else ("it", "that")
+    return f"; the script may take {what} from the unit's {', '.join(named)} (systemctl edit changes {which})" if named else ""
 
 
 def process_reading(witnesses: Witnesses, knob: Knob) -> Reading:

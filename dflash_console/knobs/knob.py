@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -41,6 +42,8 @@ class Knob:
     """Name in ``POST /set_internal_state`` when the engine takes it while running."""
     most_flag: str = ""
     """Start flag of the most that it can be raised to while the engine runs; ``/server_info`` has a field named like it."""
+    variables: str = ""
+    """Pattern for names of environment variables from which scripts that start an engine take it (``DRAFT_WINDOW``)."""
     request_param: str | None = None
     """Name in ``sampling_params.custom_params``."""
     minimum: float | None = None
@@ -59,6 +62,10 @@ class Knob:
     def secret(self) -> bool:
         """The value is a key, a token or a password: it is set, and never shown, stored or compared in the open."""
         return any(is_secret_name(flag) for flag in self.flags)
+
+    def may_be_in(self, variable: str) -> bool:
+        """Whether an environment variable of this name may give the setting to a script that starts the engine."""
+        return bool(self.variables) and re.search(self.variables, variable) is not None
 
     def shown(self, value: Value | None) -> Value | None:
         """``value`` as records and screens may hold it."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..effective import UNGIVEN, configured, in_effect
 from ..evidence.command import CommandError, find_engine, flag_value, no_engine, set_flag
 from ..evidence.file_edits import FileEdit
 from ..evidence.reading import Known
-from ..evidence.secrets import mask_argv, mask_text
+from ..evidence.secrets import mask_argv
 from ..evidence.server import Dialect
-from ..knobs import CONFIG, KnobError, Value, find_knob, same_value
+from ..evidence.truth import script_variables
+from ..knobs import CONFIG, KNOBS, KnobError, Value, find_knob, same_value
 from ..proof import expected_value, proof_sources, proof_words, quiet_log
 from ..state import HostState
 from .case import Case
@@ -46,7 +46,8 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
     if config.problems:
         raise PlanError(f"no plan can be made, the configuration has to be mended or rolled back first: {config.problems[0]}")
     if find_engine(config.command) is None and change.settings:
-        raise PlanError(f"{no_engine(config.command)}, so it cannot be edited here{_variables(config.environment)}")
+        variables = script_variables(config.environment, KNOBS.values())
+        raise PlanError(f"{no_engine(config.command)}, so it cannot be edited here{variables}")
     try:
         # One setting may be named in several ways (its name, its flag, its flag's old spelling).
         change = replace(change, settings={find_knob(name).name: value for name, value in change.settings.items()})
@@ -81,15 +82,6 @@ def make_plan(state: HostState, change: Change, survey: Survey, *, target: str, 
         drafter=survey.drafter,
         undo_after_s=undo_after(survey, predictions) if change.commit_confirm and mode is Mode.RESTART and edits else None,
     )
-
-
-def _variables(environment: Mapping[str, str]) -> str:
-    """What a script may take its settings from, as a hint; empty where no variable is named like one."""
-    named = [mask_text(f"{name}={value}") for name, value in environment.items() if _SETTING.search(name) and value]
-    return f"; the script may take them from the unit's {', '.join(named)} (systemctl edit changes those)" if named else ""
-
-
-_SETTING = re.compile(r"WINDOW|BUDGET|TOPK|TOP_K|BLOCK_SIZE|DRAFT_TOKENS")
 
 
 def choose_mode(state: HostState, change: Change) -> tuple[Mode, dict[str, str]]:
