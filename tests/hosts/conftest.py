@@ -17,8 +17,9 @@ from tests.ports import free_port
 from tests.testhost.fixtures import boot_host, testhost
 
 from .ssh_home import ssh_home
+from .systemd_rig import rig
 
-__all__ = ["boot_host", "ssh_home", "testhost"]
+__all__ = ["boot_host", "rig", "ssh_home", "testhost"]
 
 STAND_IN = Path(__file__).with_name("stand_in_engine.py")
 

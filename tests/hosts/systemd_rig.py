@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import pytest
+
 from dflash_console.hosts.systemd import SystemdService
 from dflash_console.hosts.transport import Completed, FileStat, HostFileError
 from tests.testhost import TestHost
@@ -113,6 +115,13 @@ async def rig_on(host: TestHost) -> AsyncIterator[Rig]:
         yield rig
     finally:
         rig.clean()
+
+
+@pytest.fixture
+async def rig(testhost: TestHost) -> AsyncIterator[Rig]:
+    """On the host that all tests of the run share."""
+    async with rig_on(testhost) as made:
+        yield made
 
 
 def unit_text(*words: str, extra: str = "") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import find, settings
@@ -14,18 +13,11 @@ from dflash_console.evidence.command import set_flag
 from dflash_console.hosts.service import RunState
 from dflash_console.hosts.transport import HostError
 from dflash_console.knobs import KNOBS
-from tests.testhost import TestHost
 
-from .systemd_rig import Rig, names, rig_on, unit_text
+from .systemd_rig import Rig, names, unit_text
 
 pytestmark = pytest.mark.slow
 EXEC = "ExecStart=/usr/local/bin/ddtree-launch serve"
-
-
-@pytest.fixture
-async def rig(testhost: TestHost) -> AsyncIterator[Rig]:
-    async with rig_on(testhost) as made:
-        yield made
 
 
 async def test_a_unit_that_is_not_there_is_missing_and_says_so(rig: Rig) -> None:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from dflash_console.hosts.systemd_find import find_units
-from tests.testhost import TestHost
 
-from .systemd_rig import Rig, UserTransport, rig_on, unit_text
+from .systemd_rig import Rig, UserTransport, unit_text
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def rig(testhost: TestHost) -> AsyncIterator[Rig]:
-    async with rig_on(testhost) as made:
-        yield made
 
 
 async def test_engines_are_found_by_command_by_variable_by_process_and_running_ones_come_first(rig: Rig) -> None:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from dflash_console.hosts import systemd_lock
 from dflash_console.hosts.systemd import SystemdService
 from dflash_console.hosts.transport import HostError, HostUnreachable
-from tests.testhost import TestHost
 
 from .inside import InsideTransport
-from .systemd_rig import Rig, rig_on, unit_text
+from .systemd_rig import Rig, unit_text
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def rig(testhost: TestHost) -> AsyncIterator[Rig]:
-    async with rig_on(testhost) as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)

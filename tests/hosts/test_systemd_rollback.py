@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -14,18 +13,11 @@ from dflash_console.hosts.systemd_audit import append_audit_line
 from dflash_console.hosts.systemd_rollback import RollbackTimer
 from dflash_console.hosts.transport import HostError
 from dflash_console.knobs import KNOBS
-from tests.testhost import TestHost
 from tests.testhost.fixtures import BootHost
 
 from .systemd_rig import Rig, rig_on, unit_text
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def rig(testhost: TestHost) -> AsyncIterator[Rig]:
-    async with rig_on(testhost) as made:
-        yield made
 
 
 async def test_a_change_that_nobody_confirms_is_put_back_by_the_host_itself(rig: Rig) -> None:
