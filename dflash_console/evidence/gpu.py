@@ -39,6 +39,8 @@ _DECIMAL_COMMA = re.compile(r"(?<=[, ])(\d+),(\d+ W)(?=\s*(?:,|$))")
 """``612,40 W``, from a wrapper that prints in its own locale. Of the figures only power has a fraction."""
 _SEPARATOR = re.compile(r",\s*")
 _SAYS_NOTHING = frozenset({"n/a", "not supported", "not found", "nan", "inf", "-", ""})
+_REASON = re.compile(r"\[[A-Z][A-Za-z]* [A-Za-z ]+\]")
+"""``[Insufficient Permissions]``: why there is no name."""
 _FIGURES = {name: name.split(".")[0] for name in BASIC_QUERY[3:]}
 
 
@@ -114,7 +116,7 @@ def parse_compute_apps(text: str) -> tuple[GpuProcess, ...]:
         if not pid:
             continue
         name = cells.get("process_name", "")
-        known = name.strip("[] ").lower() not in _SAYS_NOTHING
+        known = name.strip("[] ").lower() not in _SAYS_NOTHING and _REASON.fullmatch(name) is None
         found.append(
             GpuProcess(
                 pid,

@@ -190,3 +190,8 @@ def test_what_stands_among_the_rows_changes_none_of_them(noise: str, at: int) ->
     rows = text("eight-load.csv").splitlines()
     noise = "\n".join(f"# {line}" for line in noise.splitlines())
     assert parse_gpus("\n".join((*rows[: at + 1], noise, *rows[at + 1 :]))) == gpus("eight-load")
+
+
+def test_a_reason_in_the_place_of_a_processs_name_is_no_name() -> None:
+    text = "88, [Insufficient Permissions], GPU-a, 5 MiB\n89, [Not Found], GPU-a, 5 MiB\n90, [kworker], GPU-a, 5 MiB\n"
+    assert [process.name for process in parse_compute_apps(text)] == ["", "", "[kworker]"]
