@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def run(context: Context, options: PlanOptions) -> ExitCode:
     if isinstance(options, ApplyOptions):
-        context.refuse_change_unless_allowed()
-        context.output.finish_unread()
+        context.begin_change()
         if options.resume:
             return asyncio.run(_resume(context, options))
     settings = wanted_settings(context, options)

@@ -50,8 +50,12 @@ class Context:
         config = self.loaded.config
         return replace(config, read_only=True) if self.common.read_only else config
 
-    def refuse_change_unless_allowed(self) -> None:
-        """Raises: CommandError: nothing may be changed."""
+    def begin_change(self) -> None:
+        """Every command that changes the host begins with this; from here on its output, read or not, ends nothing.
+
+        Raises:
+            CommandError: nothing may be changed.
+        """
         if self.config.read_only:
             where = "--read-only was given" if self.common.read_only else f"read_only = true in {self.paths.config_file}"
             raise CommandError(f"{self.name} would change the host, and {where}: nothing was done")
@@ -61,6 +65,7 @@ class Context:
                 f"{self.paths.config_file} names the default host {self.loaded.lost_host}, but cannot be used: "
                 "mend it, or say which host with --host; nothing was done"
             )
+        self.output.finish_unread()
 
     @contextlib.asynccontextmanager
     async def session(self, *, watch: bool = True) -> AsyncIterator[HostSession]:

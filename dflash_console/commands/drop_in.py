@@ -13,8 +13,7 @@ from .outcome import CommandError, ExitCode
 
 
 def run(context: Context, options: LifecycleOptions) -> ExitCode:
-    context.refuse_change_unless_allowed()
-    context.output.finish_unread()
+    context.begin_change()
     return asyncio.run(_run(context, options))
 
 

@@ -31,8 +31,7 @@ from .plan_output import print_plan
 
 
 def run(context: Context, options: LifecycleOptions) -> ExitCode:
-    context.refuse_change_unless_allowed()
-    context.output.finish_unread()
+    context.begin_change()
     return asyncio.run(_run(context, options))
 
 
