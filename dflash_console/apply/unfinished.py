@@ -155,7 +155,7 @@ def hot_wanted(begin: OperationBegin) -> dict[str, Value]:
     for name in begin.settings:
         knob = KNOBS[name]
         if knob.hot_name is not None and knob.hot_name in begin.hot_before:
-            wanted[name] = knob.parse(f"{begin.hot_before[knob.hot_name]:g}")
+            wanted[name] = knob.of_hot_value(begin.hot_before[knob.hot_name])
     return wanted
 
 

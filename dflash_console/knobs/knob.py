@@ -112,3 +112,11 @@ class Knob:
         if isinstance(value, (int, float)):
             return value
         raise KnobError(f"{self.name}={value} can only be set at start")
+
+    def of_hot_value(self, number: float) -> Value:
+        """The value that :meth:`hot_value` has made a number of.
+
+        Raises:
+            KnobError: it makes this number of none.
+        """
+        return AUTO if number == 0 and self.kind is KnobKind.BUDGET else self.parse(f"{number:g}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from dflash_console.apply.journal import (
     pending_operations,
     read_pending,
 )
+from dflash_console.apply.unfinished import hot_wanted
+from dflash_console.knobs import AUTO, KNOBS, OFF, Value
 from dflash_console.paths import Paths
 
 
@@ -112,3 +115,21 @@ def test_old_journals_go_and_undecided_ones_stay(tmp_path: Path, monkeypatch: py
         written(tmp_path, f"b{number}").end("confirmed", "")
     names = sorted(path.stem for path in paths(tmp_path).operations.iterdir())
     assert names == ["a-undecided", "b3", "b4", "b5"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "old"),
+    [
+        ("tree_budget", AUTO),
+        ("tree_budget", 8),
+        ("draft_window", OFF),
+        ("draft_window", 512),
+        ("speculation", False),
+        ("tree_topk", 4),
+    ],
+)
+def test_what_a_cut_off_hot_change_has_replaced_is_read_back_as_it_was(setting: str, old: Value) -> None:
+    knob = KNOBS[setting]
+    assert knob.hot_name is not None
+    cut = replace(begin("op"), mode="hot", settings={setting: 1}, hot_before={knob.hot_name: float(knob.hot_value(old))})
+    assert hot_wanted(cut) == {setting: old}
