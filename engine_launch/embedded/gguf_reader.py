@@ -68,7 +68,7 @@ class GgufModel:
             self.config = self._read_config()
         problem = misfit(self.config, self._shapes)
         if problem:
-            raise EngineError(f"{path} does not hold a whole Llama model: {problem}")
+            raise EngineError(f"{path} does not hold a whole Llama model and nothing else: {problem}")
 
     def _field(self, key: str) -> ReaderField | None:
         return self._reader.fields.get(key)
@@ -105,6 +105,9 @@ class GgufModel:
         return value
 
     def _read_config(self) -> TargetConfig:
+        scaling = self._text("llama.rope.scaling.type") or "none"
+        if scaling != "none":
+            raise EngineError(f"{self.path} uses {scaling} RoPE scaling, which the embedded engine does not run")
         hidden = self._size("llama.embedding_length")
         heads = self._size("llama.attention.head_count")
         kv_heads = self._size("llama.attention.head_count_kv", heads)

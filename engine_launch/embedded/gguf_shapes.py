@@ -31,9 +31,12 @@ def tensor_shapes(config: TargetConfig) -> Iterator[tuple[str, Shape]]:
 
 def misfit(config: TargetConfig, held: Mapping[str, Shape]) -> str:
     """The first tensor of ``held`` that is not as the configuration says, in words; or an empty text."""
-    for name, shape in tensor_shapes(config):
+    wanted = dict(tensor_shapes(config))
+    for name, shape in wanted.items():
         if name not in held:
             return f"the tensor {name} is missing"
         if held[name] != shape:
             return f"the tensor {name} has shape {list(held[name])}, but its configuration says {list(shape)}"
-    return ""
+    # A tensor that nobody reads (rope_freqs of Llama 3.1, a bias, experts) would make it another model without a word.
+    beyond = next((name for name in held if name not in wanted), None)
+    return "" if beyond is None else f"the tensor {beyond} has no part in a model of its configuration as it is run here"

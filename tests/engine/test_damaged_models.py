@@ -53,6 +53,7 @@ def rewritten(
         ("llama.block_count", None, "lacks the key llama.block_count"),
         ("llama.block_count", 0, "llama.block_count is 0"),
         ("llama.block_count", 9, "the tensor blk.3.attn_norm.weight is missing"),
+        ("llama.block_count", 2, "the tensor blk.2.attn_norm.weight has no part in a model of its configuration"),
         ("llama.context_length", 1 << 31, "llama.context_length is"),
         ("llama.attention.head_count", 0, "head_count is 0"),
         ("llama.attention.head_count", 5, "no attention of Llama's"),
@@ -94,6 +95,28 @@ def test_a_file_whose_tensors_are_not_those_of_its_keys_is_refused_with_the_tens
     with pytest.raises(EngineError, match=said):
         prepare(rewritten(tmp_path / "tiny.gguf", tensor=tensor, change=change), "float32")
     assert list((cache / "prepared").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("add", "said"),
+    [
+        (lambda out: out.add_tensor("rope_freqs.weight", np.ones(4, np.float32)), "rope_freqs.weight has no part"),
+        (lambda out: out.add_tensor("blk.1.attn_q.bias", np.zeros(24, np.float32)), "blk.1.attn_q.bias has no part"),
+        (lambda out: out.add_rope_scaling_type(gguf.RopeScalingType.YARN), "uses yarn RoPE scaling"),
+        (lambda out: out.add_rope_scaling_type(gguf.RopeScalingType.NONE), ""),
+    ],
+)
+def test_what_would_make_it_another_model_than_the_one_that_is_run_is_refused(
+    tmp_path: Path, cache: Path, add: Callable[[gguf.GGUFWriter], None], said: str
+) -> None:
+    class Writer(gguf.GGUFWriter):
+        def write_header_to_file(self, path: Path | None = None) -> None:
+            add(self)
+            super().write_header_to_file(path)
+
+    write_gguf(tmp_path / "tiny.gguf", writer=Writer)
+    with pytest.raises(EngineError, match=said) if said else contextlib.nullcontext():
+        prepare(tmp_path / "tiny.gguf", "float32")
 
 
 @given(place=st.integers(4, 4000), junk=st.binary(min_size=1, max_size=8))
