@@ -77,9 +77,7 @@ def test_open_prompt_watch_change_and_confirm(home: Path) -> None:
         terminal.wait_for("⏎ apply")
         terminal.press("Enter")
         terminal.wait(lambda shown: re.search(r"│\s+✓ confirmed", shown) is not None, "the restart confirmed", PATIENCE)
-        terminal.wait(
-            lambda shown: "✓ restart" in shown and re.search(r"← log line \d+", shown) is not None, "its evidence"
-        )
+        terminal.wait(lambda shown: "✓ restart" in shown and re.search(r"← log line \d+", shown) is not None, "its evidence")
         terminal.press("Escape")
         terminal.wait(lambda shown: "compact draft cache 512" in shown, "the compact draft cache in the header")
 
