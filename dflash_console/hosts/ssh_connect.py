@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,8 @@ KEEPALIVE_MAX = 2
 LOGIN_TIMEOUT_S = 20.0
 TOUCH_TIMEOUT_S = 60.0
 """When a security key is among those offered and somebody has to walk up to it."""
+PROXY_END_S = 1.0
+"""A ProxyCommand is killed when its connection ends, so this is never needed in full."""
 MAX_HOPS = 8
 
 
@@ -49,6 +53,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close all hops. A dead link does not hold this up."""
+        proxies = _proxies(self.ssh, *self.carriers)
         for hop in (self.ssh, *reversed(self.carriers)):
             hop.close()
         for hop in (self.ssh, *reversed(self.carriers)):
@@ -57,6 +62,7 @@ class Connection:
                     await hop.wait_closed()
             except TimeoutError:
                 hop.abort()
+        await _ended(proxies)
 
 
 async def open_connection(destination: Destination) -> Connection:
@@ -73,8 +79,10 @@ async def open_connection(destination: Destination) -> Connection:
     try:
         ssh, settings, client = await _reach(destination, None, carriers, ignored, MAX_HOPS)
     except BaseException:
+        proxies = _proxies(*carriers)
         for carrier in reversed(carriers):
             carrier.abort()
+        await _ended(proxies)
         raise
     return Connection(ssh, settings, tuple(carriers), tuple(dict.fromkeys(ignored)), client)
 
@@ -139,10 +147,27 @@ async def _connect(
         )
         return ssh, client
     except (OSError, asyncssh.Error, ValueError) as error:
+        if not carrier:
+            await _ended(client.proxies)
         # Chained to nothing: the library's message says the same in the protocol's words.
         raise _in_words(error, settings, hop, through, client, identities) from None
     finally:
         identities.close()
+
+
+def _proxies(*hops: asyncssh.SSHClientConnection) -> set[subprocess.Popen[bytes]]:
+    """The processes of the ProxyCommands that carry these hops; a hop inside another names the other's."""
+    return {process for hop in hops if (process := hop.get_extra_info("subprocess")) is not None}
+
+
+async def _ended(processes: Collection[subprocess.Popen[bytes]]) -> None:
+    """Wait until the event loop has seen the end of ProxyCommands, which the library kills and forgets; one that is closed
+    before never does, and Python calls them still running."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PROXY_END_S):
+            # Only asyncio itself may ask how a process of its own ended, and it tells nobody but the library.
+            while any(process.returncode is None for process in processes):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
 
 
 class _Client(asyncssh.SSHClient):
@@ -154,6 +179,10 @@ class _Client(asyncssh.SSHClient):
         self.authority: asyncssh.SSHKey | None = None
         self.login_began = False
         self.lost_because = ""
+        self.proxies: set[subprocess.Popen[bytes]] = set()
+
+    def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
+        self.proxies = _proxies(conn)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import socket
@@ -33,6 +34,11 @@ async def refusal(destination: str) -> HostError:
         with pytest.raises(HostError) as caught:
             await host.connect()
         return caught.value
+
+
+def not_ended() -> set[subprocess.Popen[bytes]]:
+    """Processes of this one whose end has not been seen: left so, they fail whichever test comes after."""
+    return {it for it in gc.get_objects() if isinstance(it, subprocess.Popen) and it.returncode is None}
 
 
 @pytest.fixture
@@ -114,9 +120,19 @@ async def test_a_proxy_command_is_used_and_its_failure_said(testhost: TestHost, 
     script = ssh_home.folder / "relay.py"
     script.write_text(relay.replace(";", "\n"))
     ssh_home.add_host("gpu", testhost, f"ProxyCommand python3 {script} %h %p")
+    before = not_ended()
     assert await hostname("gpu") == b"shared\n"
+    assert not_ended() == before
     ssh_home.add_host("broken", testhost, "ProxyCommand exit 1")
     assert "its ProxyCommand ended (exit 1)" in str(await refusal("broken"))
+
+
+@pytest.mark.parametrize("command", ["exit 1", "sh -c 'exec >&- <&-; sleep 60'"])
+async def test_a_proxy_command_has_ended_when_its_failure_is_said(ssh_home: SshHome, command: str) -> None:
+    before = not_ended()
+    ssh_home.configure(f"Host gpu\n  HostName 127.0.0.1\n  ProxyCommand {command}\n")
+    assert "its ProxyCommand ended" in str(await refusal("gpu"))
+    assert not_ended() == before
 
 
 # Host keys ---------------------------------------------------------------------------------------------------------------
