@@ -15,7 +15,7 @@ from .driving import running, until
 from .painting import lower_edge
 from .support import BUSY, T0, RecordedLink, state
 
-TIME = time.strftime("%H:%M:%S", time.localtime(T0))
+TIME = time.strftime("%H:%M:%S", time.gmtime(T0))
 SECONDS = TIME[-3:]
 
 
