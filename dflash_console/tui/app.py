@@ -21,6 +21,7 @@ from ..formats import span as span_words
 from . import messages
 from .clock import Clock
 from .escapes import EscapeFilter
+from .focus import hand_to_field
 from .host_app import HostApp
 from .keymap import APP_BINDINGS, EDIT_ACTIONS, NUMBERS, OPERATIONS, PANES, editing_panes, key_names
 from .resources import STYLESHEET, themes_folder
@@ -211,7 +212,10 @@ class ConsoleApp(HostApp):
         return True
 
     def on_key(self, event: events.Key) -> None:
-        """Say why a key that changes the server does nothing here. What a field takes as text does not come so far."""
+        """Say why a key that changes the server does nothing here. What a field takes as text does not come so far, or late."""
+        if hand_to_field(self, event):
+            event.prevent_default()
+            return
         state = self.model.state
         if len(self.screen_stack) > 1 or (self.pane.edits and state is not None) or event.key in self.screen.active_bindings:
             return

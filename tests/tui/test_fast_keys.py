@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, TextArea
 
 from dflash_console.tui.app import ConsoleApp
 from dflash_console.tui.fleet import HostView
@@ -149,4 +150,41 @@ async def test_a_dialog_that_is_closed_as_it_opens_has_nothing_to_write_on(make_
             app.push_screen(ChooseScreen("Units", "Which one?", ("a.service", "b.service")))
             app.screen.dismiss(None)
             await pilot.pause()
+        assert len(app.screen_stack) == 1
+
+
+def text_in(app: ConsoleApp) -> str:
+    """What the field that has the focus holds."""
+    field = app.focused
+    return field.value if isinstance(field, Input) else field.text if isinstance(field, TextArea) else f"no field, but {field}"
+
+
+@pytest.mark.parametrize("at_once", [6, 3, 2])
+@pytest.mark.parametrize("opening", [("p",), ("2", "F"), ("4", "slash"), ("5", "e")])
+async def test_keys_that_arrive_together_with_the_one_that_opens_a_field_are_its_text(
+    make_app: MakeApp, opening: tuple[str, ...], at_once: int
+) -> None:
+    # Over SSH quickly typed keys come in one read: ``r`` of them asked about a restart, and ``y`` answered.
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        await pilot.press(*opening[:-1])
+        typed = [opening[-1], *"retry"]
+        type_ahead(app, *typed[:at_once])
+        await pilot.pause()
+        await pilot.press(*typed[at_once:])
+        await until(lambda: text_in(app).removeprefix("--") == "retry", "the text")
+        assert len(app.screen_stack) == 1
+        assert link.controls == []
+        assert not app.model.change
+
+
+async def test_a_field_that_is_opened_right_after_its_screen_keeps_the_focus(make_app: MakeApp) -> None:
+    link = RecordedLink(state())
+    app = make_app(link)
+    async with running(app) as pilot:
+        type_ahead(app, *"5eretry")
+        await pilot.pause()
+        await until(lambda: text_in(app) == "retry", "the text")
+        assert link.controls == []
         assert len(app.screen_stack) == 1

@@ -12,6 +12,7 @@ from textual.widgets import Input, Label, Static
 
 from ...hosts.ssh_destination import BadDestination, parse_destination
 from ..fleet import NewHost
+from ..focus import take_focus
 from ..widgets.field import LeavingInput
 from .dialog import Dialog
 
@@ -47,13 +48,13 @@ class AddHostScreen(Dialog[NewHost]):
     def on_mount(self) -> None:
         if not self.has_parts:
             return
-        self.query_one("#host-address", Input).focus()
+        take_focus(self.query_one("#host-address", Input))
 
     def action_step(self, by: int) -> None:
         names = list(FIELDS)
         focused = self.focused.id if self.focused is not None and self.focused.id else ""
         here = names.index(focused.removeprefix("host-")) if focused.removeprefix("host-") in names else 0
-        self.query_one(f"#host-{names[(here + by) % len(names)]}", Input).focus()
+        take_focus(self.query_one(f"#host-{names[(here + by) % len(names)]}", Input))
 
     def on_leaving_input_left(self, message: LeavingInput.Left) -> None:
         message.stop()
@@ -68,7 +69,7 @@ class AddHostScreen(Dialog[NewHost]):
         event.stop()
         if problem := self._problem():
             self._say(problem)
-            self.query_one("#host-address", Input).focus()
+            take_focus(self.query_one("#host-address", Input))
             return
         values = {name: self.query_one(f"#host-{name}", Input).value.strip() for name in FIELDS}
         self.dismiss(NewHost(values["address"], values["name"], values["unit"], values["note"]))

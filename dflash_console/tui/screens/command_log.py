@@ -12,6 +12,7 @@ from textual.widgets import Input, Static
 
 from ...evidence.terminal_text import one_line
 from ...formats import clock, short_seconds, shorten
+from ..focus import take_focus
 from ..widgets.field import LeavingInput
 from .dialog import Dialog, ScrollText
 
@@ -60,7 +61,7 @@ class CommandLogScreen(Dialog[None]):
         self._repaint()
         # Again when the width is known.
         self.call_after_refresh(self._repaint)
-        self.query_one(ScrollText).focus()
+        take_focus(self.query_one(ScrollText))
 
     def chosen(self) -> list[CommandRecord]:
         """The records that are shown, newest first."""
@@ -74,7 +75,7 @@ class CommandLogScreen(Dialog[None]):
     def action_filter(self) -> None:
         field = self.query_one("#commands-filter", LeavingInput)
         field.display = True
-        field.focus()
+        take_focus(field)
 
     def action_only_changes(self) -> None:
         self._changes = not self._changes
@@ -97,13 +98,13 @@ class CommandLogScreen(Dialog[None]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.query_one(ScrollText).focus()
+        take_focus(self.query_one(ScrollText))
 
     def on_leaving_input_left(self, message: LeavingInput.Left) -> None:
         message.stop()
         field = self.query_one("#commands-filter", LeavingInput)
         field.value, field.display = "", False
-        self.query_one(ScrollText).focus()
+        take_focus(self.query_one(ScrollText))
 
     def _repaint(self) -> None:
         records, all_records = self.chosen(), self._link.commands()

@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from ... import formats
 from ..comparison import NEAR_TIES, NO_NEAR_TIES, Agreement, KeptAnswer, comparison_words, judgement, parts_at
+from ..focus import take_focus
 from .dialog import Dialog
 
 _TONES = {Agreement.SAME: "success", Agreement.NEAR_TIE: "warning", Agreement.OTHER: "error", Agreement.UNJUDGED: "quiet"}
@@ -47,7 +48,7 @@ class CompareScreen(Dialog[None]):
     def on_mount(self) -> None:
         if not self.has_parts:
             return
-        self.query_one("#compare-texts").focus()
+        take_focus(self.query_one("#compare-texts"))
         self._repaint()
 
     @property

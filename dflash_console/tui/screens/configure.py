@@ -14,6 +14,7 @@ from textual.widgets import Input
 
 from ...knobs import KnobError, find_knob
 from .. import messages
+from ..focus import take_focus
 from ..knob_rows import knob_rows
 from ..plan_words import command_text, diff_text, findings_text, prediction_lines
 from ..verify_curve import curve_lines
@@ -236,7 +237,7 @@ class ConfigurePane(Pane):
         field.border_title = title
         field.value = value
         field.display = True
-        field.focus()
+        take_focus(field)
 
     def on_leaving_input_left(self, message: LeavingInput.Left) -> None:
         message.stop()

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.worker import Worker
 
 from .. import messages
+from ..focus import take_focus
 from ..keymap import key_binding
 from ..log_book import Level, LogBook, LogFilter, PatternError, compile_search
 from ..widgets.field import LeavingInput
@@ -213,7 +214,7 @@ class LogsPane(Pane):
     def action_search(self) -> None:
         field = self.query_one("#log-search", LeavingInput)
         field.display = True
-        field.focus()
+        take_focus(field)
 
     def on_input_submitted(self, event: LeavingInput.Submitted) -> None:
         event.stop()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from textual.containers import Vertical
 from textual.widget import Widget
 
+from ..focus import take_focus
+
 if TYPE_CHECKING:
     from ..app import ConsoleApp
     from ..model import ConsoleModel
@@ -52,4 +54,4 @@ class Pane(Vertical):
     def focus_default(self) -> None:
         """Give the focus to the pane's main widget."""
         if self.default_focus:
-            self.query_one(self.default_focus).focus()
+            take_focus(self.query_one(self.default_focus))

@@ -14,6 +14,7 @@ from textual.widgets import Input
 from .. import messages
 from ..answer_list import answer_list, earlier_name
 from ..comparison import KeptAnswer, comparison_words, without
+from ..focus import take_focus
 from ..keymap import key_binding
 from ..prompt_runner import EXAMPLE, PromptError, PromptRunner, make_requests
 from ..widgets.answer_view import AnswerView
@@ -276,7 +277,7 @@ class PlaygroundPane(Pane):
 
     def action_edit(self) -> None:
         editor = self.query_one(PromptEditor)
-        editor.focus()
+        take_focus(editor)
         if editor.text == EXAMPLE:
             # What is typed first takes the example's place, an arrow key keeps it.
             editor.select_all()

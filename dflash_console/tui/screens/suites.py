@@ -11,6 +11,7 @@ from textual.widgets import Input, Static
 
 from ...formats import shorten
 from ...load.suite import SUITES, Suite, SuiteError, load_suite
+from ..focus import take_focus
 from ..widgets.field import LeavingInput
 from .dialog import Dialog, ScrollText
 
@@ -59,7 +60,7 @@ class SuiteScreen(Dialog[str]):
         if not self.has_parts:
             return
         self._repaint()
-        self.query_one(ScrollText).focus()
+        take_focus(self.query_one(ScrollText))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """In the path's field the arrows belong to the text."""
@@ -84,12 +85,12 @@ class SuiteScreen(Dialog[str]):
     def action_file(self) -> None:
         field = self.query_one("#suite-file", LeavingInput)
         field.display = True
-        field.focus()
+        take_focus(field)
 
     def on_leaving_input_left(self, message: LeavingInput.Left) -> None:
         message.stop()
         self.query_one("#suite-file").display = False
-        self.query_one(ScrollText).focus()
+        take_focus(self.query_one(ScrollText))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
@@ -101,7 +102,7 @@ class SuiteScreen(Dialog[str]):
         self._names.append(event.value.strip())
         self._suite, self._prompt = len(self._names) - 1, 0
         event.input.display = False
-        self.query_one(ScrollText).focus()
+        take_focus(self.query_one(ScrollText))
         self._repaint()
 
     def action_take(self) -> None:

@@ -10,6 +10,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Label, Static
 
 from .. import messages
+from ..focus import take_focus
 from ..prompt_runner import EXAMPLE, PromptError, PromptRunner, make_requests
 from .field import Field, LeavingInput
 
@@ -69,7 +70,7 @@ class PromptDock(Vertical):
         """Show the dock and type into it."""
         self.display = True
         self.fold(False)
-        self.query_one("#dock-prompt", LeavingInput).focus()
+        take_focus(self.query_one("#dock-prompt", LeavingInput))
 
     def fold(self, folded: bool) -> None:
         """Leave one line of answers, without the fields, or show all again."""
