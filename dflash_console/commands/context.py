@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..config import Config, LoadedConfig, load_config
 from ..paths import Paths, default_paths
+from .asking import forget_typed
 from .options import CommonOptions
 from .outcome import CommandError, UsageError
 from .output import Output
@@ -105,15 +106,11 @@ def accept_host_key(problem: HostKeyUnknown) -> None:
     Raises:
         CommandError: no, or there is nobody to ask.
     """
-    import termios
-
     from ..hosts.ssh_known_hosts import trust_host_key
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError(f"{problem}; connect once with ssh, or run this at a terminal, to accept it")
-    with contextlib.suppress(termios.error):
-        # As ssh does: what was typed or pasted before answers another question, if any, and nobody has seen this one.
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    forget_typed()
     print(f"{problem}.\nIs it? It is then added to {problem.file}. (yes/no) ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("yes", "y"):
         raise CommandError(f"the key of {problem.hop} was not accepted: nothing was done")

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import TextIO
 
 from ..evidence.terminal_text import strip_escapes
+from .asking import forget_typed
 from .outcome import CommandError
 
 JsonValue = str | int | float | bool | None | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
@@ -160,7 +161,8 @@ class Output:
         self._put("".join(lines))
 
     def ask(self, question: str) -> bool:
-        """A yes-or-no question; anything but yes is no."""
+        """A yes-or-no question at a terminal; anything but yes is no, and what was typed before it is no answer."""
+        forget_typed()
         self._put(f"{question} [y/N] ")
         return sys.stdin.readline().strip().casefold() in ("y", "yes")
 

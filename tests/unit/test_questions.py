@@ -1,4 +1,4 @@
-"""The question about an unknown host key at a terminal: what answers it, and what does not."""
+"""Questions at a terminal (an unknown host key, a plan): what answers them, and what does not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import pty
 import select
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from dflash_console.commands.context import accept_host_key
 from dflash_console.commands.outcome import CommandError
+from dflash_console.commands.output import Output
 from dflash_console.hosts.ssh_errors import HostKeyUnknown, OfferedKey
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1rhFnhV2YxRHIkF1Pi8ZDPAJp7rPpRMAJpTLkkYnbT"
@@ -36,6 +38,11 @@ class Somebody:
         asked = self._pool.submit(accept_host_key, problem(file))
         self.sees("(yes/no)")
         assert "SHA256:abc" in self._shown
+        return asked
+
+    def is_asked_about_a_plan(self) -> Future[bool]:
+        asked = self._pool.submit(lambda: Output(json_wanted=False, stdout=sys.stderr).ask("Apply it?"))
+        self.sees("[y/N]")
         return asked
 
     def types(self, line: str) -> None:
@@ -98,3 +105,15 @@ def test_without_a_terminal_nobody_is_asked(monkeypatch: pytest.MonkeyPatch, tmp
         with pytest.raises(CommandError, match="run this at a terminal, to accept it"):
             accept_host_key(problem(tmp_path / "known_hosts"))
     assert not (tmp_path / "known_hosts").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "answer", "agreed"), [("y", "n", False), ("n", "y", True), ("y", "", False), ("", "YES", True)]
+)
+def test_a_plan_is_agreed_to_by_what_is_typed_after_the_question_alone(before: str, answer: str, agreed: bool) -> None:
+    with at_a_terminal() as somebody:
+        somebody.types(before)
+        somebody.sees(f"{before}\r\n")
+        asked = somebody.is_asked_about_a_plan()
+        somebody.types(answer)
+        assert asked.result(60) is agreed
