@@ -58,10 +58,14 @@ def test_a_part_finds_equal_texts(context: Context, name: str) -> None:
 
 
 def test_temperature_is_told_from_another_temperature(context: Context) -> None:
-    result = run_part(PARTS["temperature"], context)
-    verdicts = {check.name: check for check in result.checks}
-    assert verdicts["tree 0.8 against plain 0.8, frequencies"].verdict is Verdict.MET, result.checks
-    assert verdicts["tree greedy against plain 0.8, frequencies"].verdict is Verdict.MET, result.checks
+    # Of equal distributions one comparison in a hundred is rejected at 1 %; twice in a row is no chance.
+    for _ in range(2):
+        result = run_part(PARTS["temperature"], context)
+        verdicts = {check.name: check for check in result.checks}
+        assert verdicts["tree greedy against plain 0.8, frequencies"].verdict is Verdict.MET, result.checks
+        if verdicts["tree 0.8 against plain 0.8, frequencies"].verdict is Verdict.MET:
+            return
+    pytest.fail(f"rejected twice: {result.checks}")
 
 
 def test_mixed_requests_are_counted_by_what_came_of_them(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
