@@ -57,7 +57,9 @@ def flags(terminal: Terminal) -> tuple[str, ...]:
 def test_a_console_whose_terminal_is_gone_ends(tmp_path: Path) -> None:
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "DDTREE_HOME": str(tmp_path)}
-    process = subprocess.Popen(["setsid", "--ctty", "--wait", *CONSOLE], stdin=slave, stdout=slave, stderr=slave, env=environment)
+    # Tests that run under nohup ignore the signal, and so would what they start.
+    command = ["setsid", "--ctty", "--wait", "env", "--default-signal=HUP", *CONSOLE]
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
     os.close(slave)
     try:
         seen = b""
